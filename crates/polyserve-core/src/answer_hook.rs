@@ -1,7 +1,7 @@
 //! A hook that sees every answer of a server: [`AnswerHook`] and [`AnswerReport`].
 //!
 //! Cost: without a hook, one check for each answer. With a hook, a clock read for each answer and a virtual call; a hook that sees clients
-//! also costs a copy of the target.
+//! also costs a copy of the target, and one that sees agents a copy of two fields.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -36,6 +36,11 @@ pub struct AnswerReport<'a> {
     pub trace: Option<TraceId>,
     /// The request line. `None` if the server could not decode the head of the request, or has not read it.
     pub request: Option<ReportedRequest<'a>>,
+    /// The value of the first field `Referer`, as the client sent it: it may have any byte but those that end a line. `None` without such
+    /// a field, and unless a hook [sees agents](AnswerHook::with_agents).
+    pub referer: Option<&'a [u8]>,
+    /// The value of the first field `User-Agent`, as with [`referer`](Self::referer).
+    pub user_agent: Option<&'a [u8]>,
 }
 
 /// The request line of a request.
@@ -65,6 +70,8 @@ impl<'a> AnswerReport<'a> {
             user: None,
             trace: None,
             request: None,
+            referer: None,
+            user_agent: None,
         }
     }
 
@@ -96,37 +103,59 @@ impl<'a> AnswerReport<'a> {
 #[derive(Clone)]
 pub struct AnswerHook {
     hook: Arc<dyn Fn(&AnswerReport<'_>) + Send + Sync>,
-    sees_clients: bool,
+    sees: ReportParts,
+}
+
+/// The parts of a report that a hook reads. A later one includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ReportParts {
+    Times,
+    Clients,
+    Agents,
 }
 
 impl AnswerHook {
     /// Creates a hook.
     pub fn new(hook: impl Fn(&AnswerReport<'_>) + Send + Sync + 'static) -> Self {
-        Self { hook: Arc::new(hook), sees_clients: true }
+        Self { hook: Arc::new(hook), sees: ReportParts::Clients }
     }
 
     /// Creates a hook that reads the status, the times, and the method of a request. The other parts of its reports may be missing: the
     /// target is empty, and the address, the user and the trace may be `None`. It costs less: a server need not copy and note them.
     pub fn of_times(hook: impl Fn(&AnswerReport<'_>) + Send + Sync + 'static) -> Self {
-        Self { hook: Arc::new(hook), sees_clients: false }
+        Self { hook: Arc::new(hook), sees: ReportParts::Times }
     }
 
-    /// Whether the hook needs whole reports. For the author of a server.
+    /// Makes the hook see [`AnswerReport::referer`] and [`AnswerReport::user_agent`] too. It costs more: a server looks both fields up, and
+    /// copies them.
+    #[must_use]
+    pub fn with_agents(mut self) -> Self {
+        self.sees = ReportParts::Agents;
+        self
+    }
+
+    /// Whether the hook needs the client, the target and the notes of a request. For the author of a server.
     #[inline]
     pub fn sees_clients(&self) -> bool {
-        self.sees_clients
+        self.sees >= ReportParts::Clients
+    }
+
+    /// Whether the hook needs the fields `Referer` and `User-Agent`. For the author of a server.
+    #[inline]
+    pub fn sees_agents(&self) -> bool {
+        self.sees >= ReportParts::Agents
     }
 
     /// Returns a hook that calls this one, and then `next` if there is one. If one panics, the other is called all the same.
     #[must_use]
     pub fn then(self, next: Option<Self>) -> Self {
         let Some(next) = next else { return self };
-        let sees_clients = self.sees_clients || next.sees_clients;
+        let sees = self.sees.max(next.sees);
         let both = move |report: &AnswerReport<'_>| {
             self.call(report);
             next.call(report);
         };
-        Self { hook: Arc::new(both), sees_clients }
+        Self { hook: Arc::new(both), sees }
     }
 
     /// Calls the hook. For the author of a server.
@@ -186,6 +215,17 @@ mod tests {
         hook("alone").then(None).call(&report);
         hook("first").then(Some(hook("second"))).call(&report);
         assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["alone", "first", "second"]);
+    }
+
+    #[test]
+    fn two_hooks_see_what_either_needs() {
+        let [times, clients] = [AnswerHook::of_times(|_| ()), AnswerHook::new(|_| ())];
+        let agents = AnswerHook::of_times(|_| ()).with_agents();
+        let sees = |hook: AnswerHook| (hook.sees_clients(), hook.sees_agents());
+        assert_eq!(sees(times.clone()), (false, false));
+        assert_eq!(sees(times.clone().then(Some(clients.clone()))), (true, false));
+        assert_eq!(sees(clients.then(Some(times.clone()))), (true, false));
+        assert_eq!(sees(times.then(Some(agents))), (true, true));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! A line for each answer of a server: as JSON, or in the common log format of web servers.
+//! A line for each answer of a server: as JSON, or in the common or the combined log format of web servers.
 //!
 //! The log has every answer, also those that the server gives itself, such as 400, 408, and 503 at a limit. A thread of its
 //! own formats and writes the lines, so a slow disk delays no answer. It writes the lines of some milliseconds together.
 //!
-//! Invariants: memory is bounded by [`MAX_WAITING`] reports, each with at most 2 KiB of a target. A report that finds this number of
-//! others, or the rate of the log reached, is dropped and counted. A client cannot begin a line: every byte that is not
-//! printable ASCII is escaped.
+//! Invariants: memory is bounded by [`MAX_WAITING`] reports, each with at most 2 KiB of a target and of each other text. A report that finds this number of
+//! others, or the rate of the log reached, is dropped and counted. A client cannot begin a line or end a text: every byte that is not
+//! printable ASCII is escaped, and so are quotes.
 //!
 //! Cost of an answer: that of an [`AnswerHook`], a lock that is held for a copy of the report, and a wake-up of the log's thread every
 //! [`BATCH_TIME`]. No allocation. An answer that is not sampled costs an addition. The log's thread formats the line and writes it.
@@ -41,8 +41,12 @@ pub enum LogFormat {
     /// the request. What is not known is `null`.
     #[default]
     Json,
-    /// The common log format: `PEER - USER [TIME] "METHOD TARGET VERSION" STATUS BYTES`. What is not known is `-`.
+    /// The common log format: `PEER - USER [TIME] "METHOD TARGET VERSION" STATUS BYTES`. What is not known is `-`. Between the quotes, a
+    /// quote, a backslash, and what is not printable ASCII is `\xHH` for each byte, as nginx writes it.
     Common,
+    /// The combined log format: the common one, and then `"REFERER" "USER_AGENT"`, two fields of the request. It needs a hook that
+    /// [sees agents](AnswerHook::with_agents).
+    Combined,
 }
 
 /// Which answers have a line.
@@ -146,7 +150,11 @@ impl AccessLog {
     #[must_use]
     pub fn observe(&self, mut config: ServerConfig) -> ServerConfig {
         let shared = Arc::clone(&self.shared);
-        config.on_answer = Some(AnswerHook::new(move |report| shared.log(report)).then(config.on_answer.take()));
+        let mut hook = AnswerHook::new(move |report| shared.log(report));
+        if self.shared.format == LogFormat::Combined {
+            hook = hook.with_agents();
+        }
+        config.on_answer = Some(hook.then(config.on_answer.take()));
         config
     }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use http::header::USER_AGENT;
 use http::{HeaderValue, Method, StatusCode, Uri};
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use polyserve_async::TokioHyper;
 use polyserve_conformance::client::Client;
-use polyserve_core::{Answer, Drain, Echo, EntityService, Reply, ServerConfig, ServerExt as _, Service};
+use polyserve_core::{Answer, AnswerHook, Drain, Echo, EntityService, Reply, ServerConfig, ServerExt as _, Service};
 use polyserve_memory::StdMutex;
 
 use super::support::{HeldReplies, MAX_WAIT, client_runtime, connect, request, serve, text};
@@ -126,21 +127,28 @@ fn the_head_of_a_large_entity_has_its_length() {
 fn the_hook_sees_streams() {
     let (reports, seen) = std::sync::mpsc::channel();
     let running = serve(Arc::new(EntityService::new(StdMutex::new())), |config| {
-        *config = config.clone().on_answer(move |report| {
+        let hook = AnswerHook::new(move |report| {
             let line = report.request.map(|request| format!("{} {}", request.method, request.target));
             let is_whole = report.peer.is_some() && report.elapsed.is_some();
-            reports.send((report.status.as_u16(), report.bytes, line, is_whole)).expect("the test receives it");
+            let agent = [report.referer, report.user_agent].map(|value| value.map(<[u8]>::to_vec));
+            reports.send((report.status.as_u16(), report.bytes, line, is_whole, agent)).expect("the test receives it");
         });
+        config.on_answer = Some(hook.with_agents());
     });
     client_runtime().block_on(async {
         let (mut sender, _connection) = connect(running.local_addr()).await;
-        for (method, path) in [(Method::GET, "/1"), (Method::TRACE, "/1"), (Method::DELETE, "/1")] {
-            let line = format!("{method} {path}");
-            let response = sender.send_request(request(method, path, String::new())).await.expect("an answer");
+        let agents: [Option<&[u8]>; 3] = [Some(b"a\"\xff"), None, Some(b"")];
+        for (method, agent) in [Method::GET, Method::TRACE, Method::DELETE].into_iter().zip(agents) {
+            let line = format!("{method} /1");
+            let mut request = request(method, "/1", String::new());
+            if let Some(agent) = agent {
+                request.headers_mut().insert(USER_AGENT, HeaderValue::from_bytes(agent).expect("a value"));
+            }
+            let response = sender.send_request(request).await.expect("an answer");
             let status = response.status().as_u16();
             let length = text(response).await.len() as u64;
             let report = seen.recv_timeout(MAX_WAIT).expect("it is reported");
-            assert_eq!(report, (status, length, Some(line), true));
+            assert_eq!(report, (status, length, Some(line), true, [None, agent.map(<[u8]>::to_vec)]));
         }
     });
     assert!(running.shutdown().is_ok() && seen.try_recv().is_err(), "once each");

@@ -44,7 +44,8 @@ pub(crate) struct AdminArgs {
     /// A file to which a line is appended for each answer, or `-` for standard error. [env: POLYSERVE_ACCESS_LOG] [default: none]
     #[arg(long, value_name = "PATH")]
     access_log: Option<String>,
-    /// The form of a line: `json`, or `common`, the common log format. [env: POLYSERVE_ACCESS_LOG_FORMAT] [default: json]
+    /// The form of a line: `json`; `common`, the common log format; or `combined`, the same with the fields Referer and User-Agent.
+    /// [env: POLYSERVE_ACCESS_LOG_FORMAT] [default: json]
     #[arg(long, value_name = "FORMAT")]
     access_log_format: Option<String>,
     /// One in this number of answers has a line; an answer with a status of 400 or more always has one.
@@ -102,7 +103,10 @@ impl AdminArgs {
         let format = match format.as_ref().map(|(source, text)| (source, text.as_str())) {
             None | Some((_, "json")) => LogFormat::Json,
             Some((_, "common")) => LogFormat::Common,
-            Some((source, text)) => return Err(Misuse(format!("{source} {text:?} must be json or common")).into()),
+            Some((_, "combined")) => LogFormat::Combined,
+            Some((source, text)) => {
+                return Err(Misuse(format!("{source} {text:?} must be json, common or combined")).into());
+            }
         };
         let mut sampling = Sampling::default();
         if let Some(n) = number(sample)? {

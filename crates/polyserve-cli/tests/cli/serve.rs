@@ -402,6 +402,38 @@ fn the_access_log_has_every_answer() {
     }
 }
 
+/// Whatever bytes a client sends, the combined log has a line for each answer, with three texts between quotes.
+#[test]
+fn the_combined_log_has_three_texts_a_line() {
+    let dir = Dir::new("serve-combined-log");
+    let path = dir.path("access.log");
+    for server in ["pool_server", "tokio_hyper"] {
+        dir.write("access.log", "");
+        let serving = serve(&format!("--server {server} --access-log {} --access-log-format combined", path.display()));
+        let mut client = TcpStream::connect(serving.addr).expect("it listens");
+        client.set_read_timeout(Some(MAX_WAIT)).expect("a timeout can be set");
+        client
+            .write_all(
+                b"GET /1?' HTTP/1.1\r\nHost: a\r\nReferer: \" 200 1 \"-\"\r\nUser-Agent: a\\\"\xc2\x85\xe2\x80\xa8\x9b b\r\n\r\n\
+                  GET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            )
+            .expect("it reads");
+        let mut answers = Vec::new();
+        client.read_to_end(&mut answers).expect("it answers and closes");
+        serving.drained(Signal::TERM);
+        let log = std::fs::read_to_string(&path).expect("it was written");
+        let lines: Vec<&str> = log.lines().collect();
+        let [first, second] = lines[..] else { panic!("{server}: {log}") };
+        assert!(first.starts_with("127.0.0.1 - - ["), "{first}");
+        assert!(
+            first.ends_with(r#" "\x22 200 1 \x22-\x22" "a\x5c\x22\xc2\x85\xe2\x80\xa8\x9b b""#)
+                && first.contains(r#"] "GET /1?' HTTP/1.1" 404 "#),
+            "{first}"
+        );
+        assert!(second.ends_with(r#" "-" "-""#) && second.contains(r#"] "GET /2 HTTP/1.1" 404 "#), "{second}");
+    }
+}
+
 /// Regression test: a start with a pipe that nothing reads did not end, and a SIGTERM did not end it either.
 #[test]
 fn an_access_log_may_be_a_pipe_with_a_reader() {
@@ -429,7 +461,7 @@ fn an_access_log_may_be_a_pipe_with_a_reader() {
 fn the_settings_of_the_access_log_are_checked() {
     for (args, why) in [
         ("--access-log /no/such/directory/log", "--access-log /no/such/directory/log cannot be opened"),
-        ("--access-log - --access-log-format xml", "--access-log-format \"xml\" must be json or common"),
+        ("--access-log - --access-log-format xml", "--access-log-format \"xml\" must be json, common or combined"),
         ("--access-log - --access-log-sample 0", "--access-log-sample \"0\" is not a number of at least 1"),
         // Without a log they were ignored.
         ("--access-log-format common", "--access-log-format needs an access log: add --access-log PATH"),

@@ -187,6 +187,44 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
     seen.sort();
     answers.sort();
     assert_eq!(seen, answers, "left: what the hook saw; right: what clients received");
+    check_agents(subject);
+}
+
+/// A hook of agents sees the fields `Referer` and `User-Agent` of the request that is answered, byte by byte, and those of no other one.
+#[track_caller]
+fn check_agents(subject: &ServerSubject) {
+    let (sender, reports) = channel();
+    let hook = AnswerHook::new(move |report| {
+        let fields = [report.referer, report.user_agent].map(|value| value.map(<[u8]>::to_vec));
+        let _ = sender.send(fields); // an error: the test has ended
+    });
+    let live = subject.live(PanickingService::shared(), |config| config.on_answer = Some(hook.with_agents()));
+    let mut client = live.client();
+    let hostile: &[u8] = b"a\" \\ \xc2\x85\xff\t'";
+    let long = [b'x'; 1000];
+    let agents: [[Option<&[u8]>; 2]; 7] = [
+        [Some(hostile), Some(b"b")],
+        [None, Some(hostile)],
+        [None, None],
+        [Some(b""), None],
+        [Some(&long), Some(&long)],
+        [None, None],
+        [Some(b"c"), None],
+    ];
+    for (at, [referer, user_agent]) in agents.into_iter().enumerate() {
+        let mut fields = Vec::new();
+        for (name, value) in [("referer", referer), ("User-Agent", user_agent)] {
+            if let Some(value) = value {
+                fields.extend([name.as_bytes(), b": ", value, b"\r\n", name.as_bytes(), b": another\r\n"].concat());
+            }
+        }
+        let parts: [&[u8]; 2] = if at % 2 == 0 { [b"", b""] } else { [b"Content-Length: 5\r\n", b"hello"] };
+        client.send(&[b"POST / HTTP/1.1\r\nHost: a\r\n", &fields[..], parts[0], b"\r\n"].concat()).expect("it reads");
+        client.ask(parts[1], 200);
+        let seen = reports.recv_timeout(subject.max_wait).expect("the answer is reported");
+        let expected = [referer, user_agent].map(|value| value.map(<[u8]>::to_vec));
+        assert_eq!(seen, expected, "the first Referer and the first User-Agent of a request");
+    }
 }
 
 /// A report that the hook has seen.

@@ -11,10 +11,12 @@
 //! * [`date`]: the value of the `Date` header, formatted once a second.
 //! * [`SharedState`], [`SessionBuffers`]: what all connections of a server share, and the buffers that those of a thread share.
 //! * [`TimeLimit`]: how long each wait of a connection may last.
+//! * [`AgentFields`]: the fields of a request that only the report of its answer needs.
 //! * [`turn`]: the limit on the work for one connection before others are served.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic))]
 
+mod agent_fields;
 pub mod chunked;
 mod connection_fields;
 pub mod date;
@@ -28,6 +30,7 @@ mod syntax;
 mod time_limit;
 pub mod turn;
 
+pub use agent_fields::AgentFields;
 pub use repeated::LastHeads;
 pub use session::{OUTPUT_BOUND, Phase, Session, SessionStep, panicked};
 pub use shared_state::{SessionBuffers, SessionTurn, SharedState};

@@ -37,6 +37,8 @@ pub struct SharedState {
     pub(crate) notes_arrivals: bool,
     /// A hook needs the clients and the targets of requests.
     pub(super) reports_clients: bool,
+    /// A hook needs the [fields of agents](super::AgentFields).
+    pub reports_agents: bool,
     /// Limits what is logged about the service.
     pub failures: Arc<LogThrottles>,
 }
@@ -56,6 +58,7 @@ impl SharedState {
             proxies: config.trusted_proxies.clone(),
             on_answer: config.on_answer.clone(),
             reports_clients,
+            reports_agents: config.on_answer.as_ref().is_some_and(AnswerHook::sees_agents),
             notes_arrivals: admission.is_some() || config.on_answer.is_some(),
             admission,
             failures: Arc::default(),

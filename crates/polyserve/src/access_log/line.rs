@@ -66,6 +66,7 @@ impl LogLines {
         match self.format {
             LogFormat::Json => write_json(&mut line, report, &self.time.rfc3339),
             LogFormat::Common => write_common(&mut line, report, &self.time.common),
+            LogFormat::Combined => write_combined(&mut line, report, &self.time.common),
         }
         let left = line.rest.len();
         self.length = self.room.len() - left;
@@ -195,7 +196,7 @@ impl fmt::Write for LineWriter<'_> {
 }
 
 fn write_json(line: &mut LineWriter<'_>, report: &LoggedReport<'_>, time: &[u8; MILLIS_LENGTH]) {
-    let LoggedReport { answer, request, user } = report;
+    let LoggedReport { answer, request, user, .. } = report;
     line.put(b"{\"bytes\":");
     line.put_number(answer.bytes);
     line.put(b",\"duration_us\":");
@@ -294,8 +295,27 @@ fn write_escaped(line: &mut LineWriter<'_>, character: char) {
     }
 }
 
+fn write_combined(line: &mut LineWriter<'_>, report: &LoggedReport<'_>, time: &[u8]) {
+    write_common_fields(line, report, time);
+    for field in [report.referer, report.user_agent] {
+        line.put(b" \"");
+        match field {
+            Some(field) => write_between_quotes(line, field.value, field.is_cut),
+            None => line.put(b"-"),
+        }
+        line.put(b"\"");
+    }
+    line.put(b"\n");
+}
+
 fn write_common(line: &mut LineWriter<'_>, report: &LoggedReport<'_>, time: &[u8]) {
-    let LoggedReport { answer, request, user } = report;
+    write_common_fields(line, report, time);
+    line.put(b"\n");
+}
+
+/// Appends a line of the common log format without its end.
+fn write_common_fields(line: &mut LineWriter<'_>, report: &LoggedReport<'_>, time: &[u8]) {
+    let LoggedReport { answer, request, user, .. } = report;
     match answer.peer {
         Some(peer) => write_ip(line, peer.ip().to_canonical()),
         None => line.put(b"-"),
@@ -315,15 +335,7 @@ fn write_common(line: &mut LineWriter<'_>, report: &LoggedReport<'_>, time: &[u8
         Some(request) => {
             line.put_text(request.method.as_bytes());
             line.put(b" ");
-            let target = request.target;
-            if target.bytes().all(|byte| matches!(byte, b'!'..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\')) {
-                line.put_text(target.as_bytes());
-            } else {
-                let _ = write!(line, "{}", target.escape_default()); // it takes all
-            }
-            if request.is_cut {
-                line.put(b"...");
-            }
+            write_between_quotes(line, request.target.as_bytes(), request.is_cut);
             let _ = write!(line, " {:?}", request.version); // it takes all
         }
         None => line.put(b"-"),
@@ -332,7 +344,27 @@ fn write_common(line: &mut LineWriter<'_>, report: &LoggedReport<'_>, time: &[u8
     line.put_number(answer.status.as_u16().into());
     line.put(b" ");
     line.put_number(answer.bytes);
-    line.put(b"\n");
+}
+
+/// Appends a text in which neither a quote nor a backslash stands for itself. So it ends at the next quote for every reader, also for one
+/// that knows no escapes.
+fn write_between_quotes(line: &mut LineWriter<'_>, text: &[u8], is_cut: bool) {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && *byte != b'"' && *byte != b'\\';
+    if text.iter().all(is_plain) {
+        line.put_text(text);
+    } else {
+        for byte in text {
+            if is_plain(byte) {
+                line.put(&[*byte]);
+            } else {
+                line.put(b"\\x");
+                line.put(&HEXADECIMAL[usize::from(*byte)]);
+            }
+        }
+    }
+    if is_cut {
+        line.put(b"...");
+    }
 }
 
 /// Whether a reader could take a character for the end of the name that it is in.
@@ -387,7 +419,7 @@ mod tests {
     use polyserve_core::http::{Method, StatusCode, Version};
     use polyserve_core::{AnswerReport, ReportedRequest};
 
-    use super::super::reports::{MAX_TARGET, Reports};
+    use super::super::reports::{MAX_TEXT, Reports};
     use super::*;
 
     fn line(format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) -> String {
@@ -424,26 +456,36 @@ mod tests {
             "{\"bytes\":7,\"duration_us\":null,\"method\":null,\"peer\":null,\"status\":400,\"target\":null,\
              \"time\":\"2026-11-27T19:41:51.913Z\",\"trace_id\":null,\"user\":null}\n"
         );
-        let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a HTTP/1.1\" 200 166\n";
-        assert_eq!(of(LogFormat::Common, &known), common);
-        let of_both = |known| [LogFormat::Json, LogFormat::Common].map(|format| of(format, known));
+        let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\x22a HTTP/1.1\" 200 166";
+        assert_eq!(of(LogFormat::Common, &known), format!("{common}\n"));
+        assert_eq!(of(LogFormat::Combined, &known), format!("{common} \"-\" \"-\"\n"));
+        let mut browser = known;
+        (browser.referer, browser.user_agent) =
+            (Some(&b"https://example.org/?a=b"[..]), Some(&b"Mozilla/5.0 (X11; Linux)"[..]));
+        assert_eq!(
+            of(LogFormat::Combined, &browser),
+            format!("{common} \"https://example.org/?a=b\" \"Mozilla/5.0 (X11; Linux)\"\n")
+        );
+        assert_eq!(of(LogFormat::Common, &browser), format!("{common}\n"));
+        let of_both = |known| [LogFormat::Json, LogFormat::Combined].map(|format| of(format, known));
         let mut mapped = known;
         mapped.peer = "[::ffff:127.0.0.1]:4000".parse().ok();
         assert_eq!(of_both(&mapped), of_both(&known), "the same client on a listener of both kinds of IP");
         assert_eq!(of(LogFormat::Common, &unknown), "- - - [27/Nov/2026:19:41:51 +0000] \"-\" 400 7\n");
+        assert_eq!(of(LogFormat::Combined, &unknown), "- - - [27/Nov/2026:19:41:51 +0000] \"-\" 400 7 \"-\" \"-\"\n");
     }
 
     /// Regression test: a reader that takes U+0085 for the end of a line saw a line that a client had made up.
     #[test]
     fn a_client_cannot_begin_a_line() {
         let target = format!("/?\u{85}\u{1f600}{}", "x".repeat(20_000));
-        for format in [LogFormat::Json, LogFormat::Common] {
+        for format in [LogFormat::Json, LogFormat::Common, LogFormat::Combined] {
             let line = line(format, SystemTime::UNIX_EPOCH, &report(StatusCode::OK, &target));
             assert!(
                 line.trim_end().chars().all(|character| character.is_ascii_graphic() || character == ' '),
                 "{line}"
             );
-            assert!(line.len() < MAX_TARGET + 300 && line.contains("xxx..."), "{line}");
+            assert!(line.len() < MAX_TEXT + 300 && line.contains("xxx..."), "{line}");
         }
         let line = line(LogFormat::Json, SystemTime::UNIX_EPOCH, &report(StatusCode::OK, "/?\u{85}\u{1f600}"));
         let read: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
@@ -454,8 +496,8 @@ mod tests {
     #[test]
     fn a_line_has_room_for_its_texts() {
         for text in ["\u{7f}", "\u{85}", "\u{1f600}", "\"", "x"] {
-            let text = text.repeat(MAX_TARGET);
-            for length in [0, 3, 300, MAX_TARGET, text.len()] {
+            let text = text.repeat(MAX_TEXT);
+            for length in [0, 3, 300, MAX_TEXT, text.len()] {
                 let length = (0..=length).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
                 let mut answer = report(StatusCode::OK, &text[..length]);
                 (answer.user, answer.bytes, answer.elapsed) = (Some(&text[..length]), u64::MAX, Some(Duration::MAX));
@@ -464,8 +506,61 @@ mod tests {
                 let read: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
                 assert_eq!((read["user"].as_str(), json.ends_with("}\n")), (answer.user, true));
                 assert!(line(LogFormat::Common, UNIX_EPOCH, &answer).ends_with(" 200 18446744073709551615\n"));
+                (answer.referer, answer.user_agent) = (Some(text.as_bytes()), Some(text.as_bytes()));
+                let combined = line(LogFormat::Combined, UNIX_EPOCH, &answer);
+                assert_eq!(
+                    (combined.ends_with("...\"\n"), texts(&combined).len()),
+                    (text.len() > MAX_TEXT, 3),
+                    "{combined}"
+                );
             }
         }
+    }
+
+    /// The texts between quotes, as a reader finds them that knows no escapes.
+    fn texts(line: &str) -> Vec<&str> {
+        line.split('"').skip(1).step_by(2).collect()
+    }
+
+    /// Whatever bytes a client sends, a line has three texts, and its other parts are those of the server.
+    #[test]
+    fn a_client_cannot_end_a_text() {
+        let hostile: Vec<Vec<u8>> = (0..=u8::MAX)
+            .map(|byte| vec![b'a', byte])
+            .chain([
+                b"\" 200 1 \"-\" \"-\"\n127.0.0.1 - root [".to_vec(),
+                b"\\".to_vec(),
+                b"\\\"".to_vec(),
+                b"\\x22".to_vec(),
+                "\u{85}\u{2028}\u{202e}".into(),
+                b"\x1b[2J\x9b31m".to_vec(),
+            ])
+            .collect();
+        for (at, referer) in hostile.iter().enumerate() {
+            let (referer, user_agent) = (referer.as_slice(), hostile[(at + 7) % hostile.len()].as_slice());
+            let mut answer = report(StatusCode::OK, "/?\"\\\u{e9}");
+            (answer.referer, answer.user_agent) = (Some(referer), Some(user_agent));
+            let line = line(LogFormat::Combined, UNIX_EPOCH, &answer);
+            assert!(
+                line.strip_suffix('\n').is_some_and(|line| line.bytes().all(|byte| matches!(byte, b' '..=b'~'))),
+                "{line}"
+            );
+            let found: Vec<Vec<u8>> = texts(&line).into_iter().map(unescaped).collect();
+            assert_eq!(found, ["GET /?\"\\\u{e9} HTTP/1.1".as_bytes(), referer, user_agent], "{line}");
+            assert_eq!(line.matches('"').count(), 6, "{line}");
+        }
+    }
+
+    /// The bytes that a text stands for.
+    fn unescaped(text: &str) -> Vec<u8> {
+        let mut parts = text.split('\\');
+        let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+        for part in parts {
+            let digits = part.get(1..3).expect("two digits follow the x");
+            bytes.push(u8::from_str_radix(digits, 16).expect("they are hexadecimal"));
+            bytes.extend_from_slice(&part.as_bytes()[3..]);
+        }
+        bytes
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use polyserve_core::http::{StatusCode, Version};
 use polyserve_core::{AnswerReport, TraceId};
 
-/// The max number of bytes of a target in a line. A longer one is cut, and ends with `...`.
-pub(super) const MAX_TARGET: usize = 2048;
+/// The max number of bytes of a target, and of a field, in a line. A longer one is cut, and ends with `...`.
+pub(super) const MAX_TEXT: usize = 2048;
 
 /// The capacity that is kept for texts, in bytes.
 const KEPT_CAPACITY: usize = 1024 * 1024;
@@ -23,6 +23,8 @@ pub(super) struct Reports {
     answers: Vec<KeptAnswer>,
     /// The method, the target and the user of each report, without a space between them.
     texts: String,
+    /// The referer and the user agent of each report.
+    fields: Vec<u8>,
 }
 
 /// A report without its texts.
@@ -37,6 +39,15 @@ pub(super) struct KeptAnswer {
     request: Option<KeptRequest>,
     /// The length of the user's name.
     user: Option<usize>,
+    referer: Option<KeptField>,
+    user_agent: Option<KeptField>,
+}
+
+/// The length of a field's value.
+#[derive(Clone, Copy, Debug)]
+struct KeptField {
+    length: u16,
+    is_cut: bool,
 }
 
 /// A request line: the lengths of its texts.
@@ -54,6 +65,15 @@ pub(super) struct LoggedReport<'a> {
     pub(super) answer: &'a KeptAnswer,
     pub(super) request: Option<LoggedRequest<'a>>,
     pub(super) user: Option<&'a str>,
+    pub(super) referer: Option<LoggedField<'a>>,
+    pub(super) user_agent: Option<LoggedField<'a>>,
+}
+
+/// The value of a field, or the first part of a long one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LoggedField<'a> {
+    pub(super) value: &'a [u8],
+    pub(super) is_cut: bool,
 }
 
 /// A request line.
@@ -83,8 +103,15 @@ impl Reports {
             self.texts.push_str(user);
             user.len()
         });
+        let [referer, user_agent] = [report.referer, report.user_agent].map(|value| Some(self.keep_field(value?)));
         let AnswerReport { made, status, bytes, elapsed, peer, trace, .. } = *report;
-        self.answers.push(KeptAnswer { made, status, bytes, elapsed, peer, trace, request, user });
+        self.answers.push(KeptAnswer { made, status, bytes, elapsed, peer, trace, request, user, referer, user_agent });
+    }
+
+    fn keep_field(&mut self, value: &[u8]) -> KeptField {
+        let kept = value.get(..MAX_TEXT).unwrap_or(value);
+        self.fields.extend_from_slice(kept);
+        KeptField { length: kept.len() as u16, is_cut: kept.len() < value.len() }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = LoggedReport<'_>> {
@@ -94,6 +121,12 @@ impl Reports {
             rest = after;
             text
         };
+        let mut fields = self.fields.as_slice();
+        let mut take_field = move |KeptField { length, is_cut }| {
+            let (value, after) = fields.split_at_checked(length.into()).unwrap_or_default();
+            fields = after;
+            LoggedField { value, is_cut }
+        };
         self.answers.iter().map(move |answer| {
             let request = answer.request.map(|KeptRequest { method, target, is_cut, version }| LoggedRequest {
                 method: take(method),
@@ -101,7 +134,9 @@ impl Reports {
                 is_cut,
                 version,
             });
-            LoggedReport { answer, request, user: answer.user.map(&mut take) }
+            let user = answer.user.map(&mut take);
+            let [referer, user_agent] = [answer.referer, answer.user_agent].map(|field| field.map(&mut take_field));
+            LoggedReport { answer, request, user, referer, user_agent }
         })
     }
 
@@ -109,22 +144,26 @@ impl Reports {
         self.answers.clear();
         self.texts.clear();
         self.texts.shrink_to(KEPT_CAPACITY);
+        self.fields.clear();
+        self.fields.shrink_to(KEPT_CAPACITY);
     }
 }
 
 impl LoggedReport<'_> {
     /// The length of the texts, in bytes.
     pub(super) fn texts_length(&self) -> usize {
-        self.request.map_or(0, |request| request.method.len() + request.target.len()) + self.user.map_or(0, str::len)
+        let fields = [self.referer, self.user_agent].map(|field| field.map_or(0, |field| field.value.len()));
+        let request = self.request.map_or(0, |request| request.method.len() + request.target.len());
+        request + self.user.map_or(0, str::len) + fields.iter().sum::<usize>()
     }
 }
 
 /// The target, or its start if it is long.
 fn cut(target: &str) -> &str {
-    if target.len() <= MAX_TARGET {
+    if target.len() <= MAX_TEXT {
         return target;
     }
-    let end = (0..=MAX_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or_default();
+    let end = (0..=MAX_TEXT).rev().find(|at| target.is_char_boundary(*at)).unwrap_or_default();
     target.get(..end).unwrap_or_default()
 }
 
@@ -137,8 +176,10 @@ mod tests {
 
     #[test]
     fn each_report_has_its_texts() {
-        let long = "\u{e9}".repeat(MAX_TARGET);
-        let cut = format!("/{}", "\u{e9}".repeat(MAX_TARGET / 2 - 1));
+        let long = "\u{e9}".repeat(MAX_TEXT);
+        let cut = format!("/{}", "\u{e9}".repeat(MAX_TEXT / 2 - 1));
+        let long_field = [b'x'; MAX_TEXT + 1];
+        let fields: [Option<&[u8]>; 4] = [None, Some(b""), Some(b"a\xff"), Some(&long_field)];
         let (method, long) = (Method::from_bytes(b"BREW").expect("it is a token"), format!("/{long}"));
         let request = |target| ReportedRequest { method: &method, target, version: Version::HTTP_11 };
         let answers: [(_, _, &str); 5] = [
@@ -153,6 +194,7 @@ mod tests {
             for (bytes, (request, user, _)) in answers.iter().enumerate() {
                 let mut report = AnswerReport::new(StatusCode::OK, bytes, None, None).to(*request);
                 report.user = *user;
+                (report.referer, report.user_agent) = (fields[bytes % 4], fields[(bytes + 1) % 4]);
                 reports.push(&report);
             }
             assert_eq!((reports.len(), reports.iter().count()), (answers.len(), answers.len()));
@@ -160,6 +202,11 @@ mod tests {
                 let expected = request.map(|_| ("BREW", target, target == cut));
                 assert_eq!(report.request.map(|line| (line.method, line.target, line.is_cut)), expected);
                 assert_eq!((report.answer.bytes, report.user), (bytes as u64, user));
+                for (field, sent) in [(report.referer, fields[bytes % 4]), (report.user_agent, fields[(bytes + 1) % 4])]
+                {
+                    let kept = sent.map(|sent| (&sent[..sent.len().min(MAX_TEXT)], sent.len() > MAX_TEXT));
+                    assert_eq!(field.map(|field| (field.value, field.is_cut)), kept);
+                }
             }
             reports.clear();
         }

@@ -27,7 +27,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{AnswerReport, BoxFuture, ClientCertificate, Head, Reply, ReportedRequest, RequestNotes};
 use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::turn::TurnBudget;
-use polyserve_serving::http1::{LastHeads, OUTPUT_BOUND, panicked};
+use polyserve_serving::http1::{AgentFields, LastHeads, OUTPUT_BOUND, panicked};
 use polyserve_serving::tls::TlsSession;
 use polyserve_serving::{ConnectionHandle as _, ConnectionTable, ServerState, TableEntry};
 
@@ -183,6 +183,8 @@ pub(super) struct PendingReport {
     pub(super) bytes: usize,
     /// The request line. `None` without a hook.
     line: Option<Box<(Method, String, Version)>>,
+    /// `None` unless a hook needs them.
+    agent: Option<Box<AgentFields>>,
     /// The client that the head names, or the connection's other end. `None` until the head is decoded.
     client: Option<SocketAddr>,
     /// What the service has noted.
@@ -203,9 +205,12 @@ impl PendingReport {
     }
 
     /// Notes the head of the request.
-    fn set_line(&mut self, head: &Head<'_>) {
+    fn set_line(&mut self, head: &Head<'_>, server: &ServerState) {
         if self.last_read.is_some() {
             self.line = Some(Box::new((head.method.clone(), head.target.to_owned(), head.version)));
+        }
+        if server.shared.reports_agents {
+            self.agent.get_or_insert_default().set(|name| head.headers.get(name));
         }
     }
 
@@ -213,7 +218,11 @@ impl PendingReport {
     pub(super) fn answer(&self, status: StatusCode, bytes: usize, peer: Option<SocketAddr>) -> AnswerReport<'_> {
         let line = self.line.as_deref();
         let line = line.map(|&(ref method, ref target, version)| ReportedRequest { method, target, version });
-        AnswerReport::new(status, bytes, self.begun, self.client.or(peer)).noted(&self.notes).to(line)
+        let mut report = AnswerReport::new(status, bytes, self.begun, self.client.or(peer)).noted(&self.notes).to(line);
+        if let Some(agent) = &self.agent {
+            agent.report(&mut report);
+        }
+        report
     }
 
     /// Returns the report, and begins a new one.
@@ -357,7 +366,7 @@ impl RequestState {
             ..PresentRequest::default()
         };
         self.report.begin();
-        self.report.set_line(&parsed.head);
+        self.report.set_line(&parsed.head, connection.server());
         self.report.client = connection.server().shared.client(connection.peer, parsed.head.headers);
         self.stage = if body_is_open { Stage::Body } else { Stage::Answer };
         if let Some(turn) = &mut self.turn {
@@ -559,8 +568,12 @@ impl RequestState {
     /// Reports the present answer, of which bytes were made.
     pub(super) fn report_answer(&mut self, connection: &ConnectionState) {
         if let PendingReport { status: Some(status), bytes: 1.., .. } = self.report {
-            let report = self.report.take();
+            let mut report = self.report.take();
             connection.report_answer(|| report.answer(status, report.bytes, connection.peer));
+            if let Some(agent) = &mut report.agent {
+                agent.clear();
+            }
+            self.report.agent = report.agent; // with its room
         }
     }
 

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use http::header::HOST;
 use http::request::Parts;
-use http::{Method, Request, Response, Version};
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -41,7 +41,7 @@ use polyserve_core::{
     Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, RequestNotes, ServerConfig, Service, timer,
 };
 use polyserve_serving::http1::refusal::{LATE_BODY, late_answer};
-use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit, decode};
+use polyserve_serving::http1::{AgentFields, OUTPUT_BOUND, TimeLimit, decode};
 use polyserve_serving::memory::{MethodClass, Reservation};
 use polyserve_serving::{ConnectionHandle as _, ServerState};
 use tokio::runtime::Handle;
@@ -272,6 +272,11 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let connection = Arc::clone(open.connection());
             let (method, uri) = (request.method().clone(), request.uri().clone());
             let client = connection.client(request.headers());
+            let agent = connection.server().shared.reports_agents.then(|| {
+                let mut agent = AgentFields::default();
+                agent.set(|name| request.headers().get(name).map(HeaderValue::as_bytes));
+                agent
+            });
             let mut notes = RequestNotes::new();
             let answered = answer(open.streams(), request, &mut notes).await;
             let mut response = answered.unwrap_or_else(|reply| response(reply, Vec::new(), &method));
@@ -287,7 +292,13 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let target = uri.path_and_query().map_or("", |target| target.as_str());
             let line = Some(ReportedRequest { method: &method, target, version: Version::HTTP_2 });
             let (status, bytes) = (response.status(), response.body().len());
-            connection.report_answer(|| AnswerReport::new(status, bytes, Some(begun), client).noted(&notes).to(line));
+            connection.report_answer(|| {
+                let mut report = AnswerReport::new(status, bytes, Some(begun), client).noted(&notes).to(line);
+                if let Some(agent) = &agent {
+                    agent.report(&mut report);
+                }
+                report
+            });
             Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }

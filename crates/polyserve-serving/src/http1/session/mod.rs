@@ -41,6 +41,7 @@ use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
 use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, RequestNotes, isolated};
 
+use super::agent_fields::AgentFields;
 use super::decode::{EmptyLines, Parsed};
 use super::refusal::{LATE_BODY, LATE_HEAD, PLAIN_HTTP, late_answer};
 use super::shared_state::{SessionBuffers, SessionTurn};
@@ -141,6 +142,8 @@ struct PresentRequest {
     method: Option<Method>,
     target: String,
     version: Version,
+    /// `None` unless a hook needs them.
+    agent: Option<Box<AgentFields>>,
     /// What the service has noted.
     notes: RequestNotes,
 }
@@ -149,7 +152,7 @@ impl PresentRequest {
     fn read_at(last_read: Instant) -> Self {
         let (target, version) = (String::new(), Version::HTTP_11);
         let notes = RequestNotes::new();
-        Self { last_read, queued: None, begun: None, method: None, target, version, notes, client: None }
+        Self { last_read, queued: None, begun: None, method: None, target, version, agent: None, notes, client: None }
     }
 
     /// Notes the head of the request. `client`: the client, if the hook needs more than the method.
@@ -163,12 +166,21 @@ impl PresentRequest {
         }
     }
 
+    /// Notes the fields of the request that a hook of agents needs.
+    #[inline(never)]
+    fn set_agent(&mut self, head: &Head<'_>) {
+        self.agent.get_or_insert_default().set(|name| head.headers.get(name));
+    }
+
     /// Forgets the request: its answer is made.
     fn end(&mut self) {
         (self.begun, self.queued, self.method, self.client) = (None, None, None, None);
         self.notes = RequestNotes::new();
         if self.target.capacity() > KEPT_TARGET {
             self.target = String::new();
+        }
+        if let Some(agent) = &mut self.agent {
+            agent.clear();
         }
     }
 }

@@ -182,6 +182,9 @@ impl Session {
             let head = parsed.head; // as below
             let client = turn.shared.reports_clients.then(|| turn.shared.client(self.peer, parsed.head.headers));
             request.set_line(&head, client);
+            if turn.shared.reports_agents {
+                request.set_agent(&head);
+            }
         }
         let input = progress.rest;
         progress.skip(parsed.length);

@@ -196,6 +196,9 @@ impl Session {
         let mut report = AnswerReport::new(status, length, request.begun, peer);
         (report.queued, report.request) = (request.queued, line); // in its place: a report that is moved stalls the processor
         (report.user, report.trace) = (request.notes.user(), request.notes.trace());
+        if let Some(agent) = &request.agent {
+            agent.report(&mut report);
+        }
         hook.call(&report);
         request.end();
     }
