@@ -18,6 +18,8 @@ use polyserve_core::figures::{DURATION_BOUNDS, Histogram, HistogramCounts};
 use polyserve_core::http::{Method, StatusCode};
 use polyserve_core::sync::lock;
 
+use super::operations::{OperationEnd, RepoOperation};
+
 /// What a duration is counted under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -25,8 +27,8 @@ pub(super) enum Kind {
     Request(KnownMethod, StatusCode),
     /// A wait for a thread.
     Queue,
-    /// An operation of a store: its name, and the kind of its error.
-    Store(&'static str, &'static str),
+    /// An operation of a store.
+    Store(RepoOperation, OperationEnd),
 }
 
 impl Kind {

@@ -20,6 +20,7 @@ use prometheus_client::registry::Unit;
 #[cfg(feature = "tls")]
 use super::Certificates;
 use super::durations::{Durations, Kind};
+use super::operations::{OperationCounts, OperationEnd};
 use super::{Servers, Stores};
 #[cfg(feature = "access")]
 use crate::access::Refusals;
@@ -28,6 +29,7 @@ use crate::access::Refusals;
 #[derive(Debug)]
 pub(super) struct Families {
     pub(super) durations: Arc<Durations>,
+    pub(super) operations: Arc<OperationCounts>,
     pub(super) servers: Arc<Servers>,
     pub(super) stores: Arc<Stores>,
     #[cfg(feature = "tls")]
@@ -41,7 +43,9 @@ type NoLabels = [(&'static str, &'static str); 0];
 
 impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        encode_durations(&mut encoder, &self.durations.all())?;
+        let durations = self.durations.all();
+        encode_durations(&mut encoder, &durations)?;
+        self.encode_operations(&mut encoder, &durations)?;
         // The counters of all servers are of one moment, and a lock is not held while they are written.
         let servers: Vec<(String, Counters)> =
             lock(&self.servers).iter().map(|(name, source)| (name.clone(), source.get())).collect();
@@ -84,6 +88,30 @@ impl Collector for Families {
 }
 
 impl Families {
+    /// Encodes the number of all operations of stores: those that were answered at once, and those with a duration.
+    fn encode_operations(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        durations: &BTreeMap<Kind, HistogramCounts>,
+    ) -> fmt::Result {
+        let mut all = BTreeMap::new();
+        for (operation, count) in self.operations.all().filter(|(_, count)| *count > 0) {
+            all.insert((operation, OperationEnd::Done), count);
+        }
+        for (kind, counts) in durations {
+            if let Kind::Store(operation, end) = kind {
+                *all.entry((*operation, *end)).or_default() += counts.count();
+            }
+        }
+        let help = "Operations of the store, also those that were answered at once";
+        let mut family = encoder.encode_descriptor("polyserve_store_operations", help, None, MetricType::Counter)?;
+        for ((operation, end), count) in all {
+            let labels = [("db_operation_name", operation.name()), ("error_type", end.error_type())];
+            family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
+        }
+        Ok(())
+    }
+
     /// Encodes the end of the certificate that ends first.
     #[cfg(feature = "tls")]
     fn encode_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -144,8 +172,8 @@ fn encode_durations(encoder: &mut DescriptorEncoder<'_>, durations: &BTreeMap<Ki
     let help = "Of the store's operations that were not answered at once, and of errors";
     let mut family = encoder.encode_descriptor(name, help, seconds, MetricType::Histogram)?;
     for (kind, counts) in durations {
-        if let Kind::Store(operation, error_type) = kind {
-            let labels = [("db_operation_name", *operation), ("error_type", *error_type)];
+        if let Kind::Store(operation, end) = kind {
+            let labels = [("db_operation_name", operation.name()), ("error_type", end.error_type())];
             encode(family.encode_family(&labels)?, counts, NANOS)?;
         }
     }

@@ -1,44 +1,56 @@
-//! A repo with the durations of its operations: [`Metrics::observe_store`](super::Metrics::observe_store).
+//! A repo of which the operations are counted, with the durations of those that take time: [`Metrics::observe_store`](super::Metrics::observe_store).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polyserve_core::figures::StoreFigures;
 use polyserve_core::{
-    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed, RepoAnswer, RepoError,
-    ScanPage, ScanVisit, Visit,
+    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed, RepoAnswer, ScanPage,
+    ScanVisit, Visit,
 };
 
 use super::durations::{Durations, Kind};
+use super::operations::{OperationCounts, OperationEnd, RepoOperation};
 
 /// A repo that is observed.
 #[derive(Debug)]
 pub struct ObservedStore<R> {
     repo: R,
     durations: Arc<Durations>,
+    counts: Arc<OperationCounts>,
 }
 
 impl<R> ObservedStore<R> {
-    pub(super) fn new(repo: R, durations: Arc<Durations>) -> Self {
-        Self { repo, durations }
+    pub(super) fn new(repo: R, durations: Arc<Durations>, counts: Arc<OperationCounts>) -> Self {
+        Self { repo, durations, counts }
     }
 
-    fn observe<T: Send + 'static>(&self, operation: &'static str, answer: RepoAnswer<T>) -> RepoAnswer<T> {
+    #[inline]
+    fn observe<T: Send + 'static>(&self, operation: RepoOperation, answer: RepoAnswer<T>) -> RepoAnswer<T> {
+        if let Answer::Now(Ok(_)) = &answer {
+            self.counts.add(operation);
+            return answer;
+        }
+        self.observe_end(operation, answer)
+    }
+
+    /// Observes an operation that is not done yet, or has failed.
+    #[inline(never)]
+    fn observe_end<T: Send + 'static>(&self, operation: RepoOperation, answer: RepoAnswer<T>) -> RepoAnswer<T> {
         match answer {
-            Answer::Now(Ok(value)) => Answer::Now(Ok(value)),
-            Answer::Now(Err(error)) => {
-                self.durations.add(Kind::Store(operation, error_type(&error)), Duration::ZERO);
-                Answer::Now(Err(error))
+            Answer::Now(result) => {
+                self.durations.add(Kind::Store(operation, OperationEnd::of(&result)), Duration::ZERO);
+                Answer::Now(result)
             }
             later @ Answer::Later(_) => {
-                let pending = Pending {
+                let pending = PendingOperation {
                     durations: Arc::clone(&self.durations),
                     operation,
                     begin: Instant::now(),
-                    error_type: ABANDONED,
+                    end: OperationEnd::Abandoned,
                 };
                 later.map(move |result| {
-                    pending.end(result.as_ref().err().map_or(NO_ERROR, error_type));
+                    pending.end(OperationEnd::of(&result));
                     result
                 })
             }
@@ -47,74 +59,53 @@ impl<R> ObservedStore<R> {
 }
 
 /// An operation without an answer yet. Its end is counted, also if the caller has dropped the answer.
-struct Pending {
+struct PendingOperation {
     durations: Arc<Durations>,
-    operation: &'static str,
+    operation: RepoOperation,
     begin: Instant,
-    error_type: &'static str,
+    end: OperationEnd,
 }
 
-impl Pending {
-    fn end(mut self, error_type: &'static str) {
-        self.error_type = error_type;
+impl PendingOperation {
+    fn end(mut self, end: OperationEnd) {
+        self.end = end;
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingOperation {
     fn drop(&mut self) {
-        self.durations.add(Kind::Store(self.operation, self.error_type), self.begin.elapsed());
-    }
-}
-
-/// The caller has given the answer up: its time is over, or its client is gone.
-const ABANDONED: &str = "abandoned";
-
-/// For Prometheus, an empty label is an absent one.
-const NO_ERROR: &str = "";
-
-/// The kind of an error as a label.
-fn error_type(error: &RepoError) -> &'static str {
-    match error {
-        RepoError::Closed => "closed",
-        RepoError::Overloaded => "overloaded",
-        RepoError::NotDone(_) => "not_done",
-        RepoError::Full(_) => "full",
-        RepoError::TooLarge(_) => "too_large",
-        RepoError::Unavailable(_) => "unavailable",
-        RepoError::ReadOnly(_) => "read_only",
-        RepoError::Malformed(_) => "malformed",
-        _ => "_OTHER",
+        self.durations.add(Kind::Store(self.operation, self.end), self.begin.elapsed());
     }
 }
 
 #[deny(clippy::missing_trait_methods)]
 impl<E: Identifiable, R: EntityRepo<E>> EntityRepo<E> for ObservedStore<R> {
     fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
-        self.observe("get", self.repo.get(id, visit))
+        self.observe(RepoOperation::Get, self.repo.get(id, visit))
     }
 
     fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
-        self.observe("get_many", self.repo.get_many(ids, visit))
+        self.observe(RepoOperation::GetMany, self.repo.get_many(ids, visit))
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        self.observe("put", self.repo.put_if(entity, condition))
+        self.observe(RepoOperation::Put, self.repo.put_if(entity, condition))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        self.observe("remove", self.repo.remove_if(id, condition))
+        self.observe(RepoOperation::Remove, self.repo.remove_if(id, condition))
     }
 
     fn put(&self, entity: E) -> RepoAnswer<Put> {
-        self.observe("put", self.repo.put(entity))
+        self.observe(RepoOperation::Put, self.repo.put(entity))
     }
 
     fn remove(&self, id: &E::Id) -> RepoAnswer<Removed> {
-        self.observe("remove", self.repo.remove(id))
+        self.observe(RepoOperation::Remove, self.repo.remove(id))
     }
 
     fn len(&self) -> RepoAnswer<u64> {
-        self.observe("len", self.repo.len())
+        self.observe(RepoOperation::Len, self.repo.len())
     }
 
     fn version(&self, id: &E::Id) -> Option<u64> {
@@ -126,11 +117,11 @@ impl<E: Identifiable, R: EntityRepo<E>> EntityRepo<E> for ObservedStore<R> {
     }
 
     fn scan(&self, after: Option<&E::Id>, limit: usize, visit: ScanVisit<'_, E>) -> RepoAnswer<ScanPage<E>> {
-        self.observe("scan", self.repo.scan(after, limit, visit))
+        self.observe(RepoOperation::Scan, self.repo.scan(after, limit, visit))
     }
 
     fn status(&self) -> RepoAnswer<()> {
-        self.observe("status", self.repo.status())
+        self.observe(RepoOperation::Status, self.repo.status())
     }
 
     fn figures(&self) -> Option<Arc<dyn StoreFigures>> {
@@ -141,7 +132,7 @@ impl<E: Identifiable, R: EntityRepo<E>> EntityRepo<E> for ObservedStore<R> {
 #[cfg(test)]
 mod tests {
     use polyserve_core::figures::{FigureValue, Histogram, StoreFigure};
-    use polyserve_core::{Entity, EntityRepoExt as _};
+    use polyserve_core::{Entity, EntityRepoExt as _, RepoError};
 
     use crate::metrics::Metrics;
 
@@ -210,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn later_answers_and_errors_are_counted() {
+    fn all_operations_are_counted_and_later_answers_and_errors_are_measured() {
         let metrics = Metrics::new();
         let store = metrics.observe_store(Remote);
         for _ in 0..2 {
@@ -230,6 +221,17 @@ mod tests {
             let line = format!("db_client_operation_duration_seconds_count{{{labels}}} {count}");
             assert!(text.lines().any(|one| one == line), "no line {line} in {text}");
         }
-        assert!(!text.contains(r#"db_operation_name="len""#), "it answers at once: {text}");
+        let measured = r#"db_client_operation_duration_seconds_count{db_operation_name="len""#;
+        assert!(!text.contains(measured), "it answers at once: {text}");
+        for (labels, count) in [
+            (r#"db_operation_name="get",error_type="""#, 2),
+            (r#"db_operation_name="get",error_type="abandoned""#, 1),
+            (r#"db_operation_name="put",error_type="full""#, 1),
+            (r#"db_operation_name="remove",error_type="unavailable""#, 1),
+            (r#"db_operation_name="len",error_type="""#, 1),
+        ] {
+            let line = format!("polyserve_store_operations_total{{{labels}}} {count}");
+            assert!(text.lines().any(|one| one == line), "no line {line} in {text}");
+        }
     }
 }
