@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests that are too long for every change. They take hours on 2 cores:
-# * the long form of every seeded test, and 50 rounds of the drain test;
+# * the long form of every seeded test, 50 rounds of the drain test, and 100 restarts of a server of each kind under load;
 # * the targets of fuzz/, with coverage as the guide: the codec for 20 minutes, each other one for 5. FUZZ_SECONDS changes the 20 minutes;
 # * the stress scenario and a checked history with a million requests, for each server and repo;
 # * the models with a deeper search, and with mistakes that they must catch;
@@ -9,8 +9,8 @@
 # * real clients over TLS, to a server of each kind;
 # * a mixed load with hostile clients on each server for SOAK_SECONDS (1800), and slow attacks for SLOW_SECONDS (60) in each mode;
 # * third-party frameworks, and every package as users get it, built alone.
-# ci/deep.sh [random] [fuzz] [durable] [disk] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [ring] [stress]
-#            [check] [clients] [soak] [slow] [package]
+# ci/deep.sh [random] [fuzz] [durable] [disk] [drain] [handover] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [ring] [stress]
+#            [check] [clients] [soak] [slow] [container] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
 cd "$(dirname "$0")/.."
@@ -37,6 +37,9 @@ durable() {
 disk() { TEST_ENGINES=required ci/disk.sh; }
 
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-cli --test cli drain; }
+
+# Restarts by --handover under load, on a server with threads, a multiplexed one, one with a loop for each core, and others.
+handover() { POLYSERVE_RESTARTS=100 cargo test -q --release -p polyserve-cli --test cli a_restart_loses_no_request -- --nocapture; }
 
 ab() { PROFILE=release ci/ab.sh 100000; }
 
@@ -119,7 +122,7 @@ slow() { PROFILE=release ci/slow.sh "${SLOW_SECONDS:-60}"; }
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random fuzz durable disk drain ab jmeter models peers engines clusters faults pgbouncer ring stress check clients soak slow package
+[ $# -gt 0 ] || set -- random fuzz durable disk drain handover ab jmeter models peers engines clusters faults pgbouncer ring stress check clients soak slow container package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

@@ -1,4 +1,6 @@
 //! `polyserve serve --handover SOCKET`.
+//!
+//! `POLYSERVE_RESTARTS=100 cargo test --release -p polyserve-cli --test cli a_restart_loses_no_request -- --nocapture` is the long form.
 
 use std::io::{self, BufRead as _, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,9 +19,15 @@ use super::{Dir, MAX_WAIT, Serving, allowed, ask, ended, has, misused, polyserve
 struct Client {
     addr: SocketAddr,
     stream: Option<TcpStream>,
+    /// The number of requests that were sent again.
+    resent: u64,
 }
 
 impl Client {
+    fn new(addr: SocketAddr) -> Self {
+        Self { addr, stream: None, resent: 0 }
+    }
+
     /// Sends a request, and returns its answer.
     fn send(&mut self, request: &str) -> io::Result<String> {
         if let Some(mut kept) = self.stream.take() {
@@ -28,7 +36,9 @@ impl Client {
                     self.stream = Some(kept);
                     return Ok(answered);
                 }
-                Err((ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, _)) => {}
+                Err((ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, _)) => {
+                    self.resent += 1;
+                }
                 Err((_, error)) => return Err(error),
             }
         }
@@ -65,31 +75,43 @@ fn answer(stream: &mut TcpStream, request: &str) -> io::Result<String> {
     }
 }
 
-/// Puts and gets entities until the end, and checks each answer. Returns the number of puts.
-fn load(addr: SocketAddr, client: u64, is_over: &AtomicBool) -> u64 {
-    let (mut clients, mut puts) = (Client { addr, stream: None }, 0);
-    while !is_over.load(Ordering::Relaxed) {
-        let id = 1_000_000 * (client + 1) + puts;
-        let entity = format!(r#"{{"id":{id},"description":"d{id}","value":1.5}}"#);
-        let put = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{entity}", entity.len());
-        let stored = clients.send(&put).unwrap_or_else(|error| panic!("put {id}: {error}"));
-        // A put that is sent once more finds the entity of the first one.
-        assert!(
-            stored.starts_with("HTTP/1.1 201 ")
-                || stored.starts_with("HTTP/1.1 204 ")
-                || stored.starts_with("HTTP/1.1 200 "),
-            "{stored}"
-        );
-        puts += 1;
-        let read = clients.send(&format!("GET /{id} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let read = read.unwrap_or_else(|error| panic!("get {id}: {error}"));
-        has(&read, &["HTTP/1.1 200 ", &entity]);
-    }
-    puts
+/// What the load of a client has sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct SentRequests {
+    /// Requests that were answered as they must be.
+    right: u64,
+    /// Those that were sent twice.
+    resent: u64,
 }
 
-/// For each server.
-const RESTARTS: usize = 20;
+/// Puts and gets entities until the end, and then gets all of them once more. Checks each answer: a request that is sent again was not
+/// served before, so its answer is that of a first one.
+fn load(addr: SocketAddr, client: u64, is_over: &AtomicBool) -> SentRequests {
+    let mut connection = Client::new(addr);
+    let entity = |id: u64| format!(r#"{{"id":{id},"description":"d{id}","value":1.5}}"#);
+    let get = |connection: &mut Client, id: u64| {
+        let read = connection.send(&format!("GET /{id} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let read = read.unwrap_or_else(|error| panic!("get {id}: {error}"));
+        has(&read, &["HTTP/1.1 200 ", &entity(id)]);
+    };
+    let first = 1_000_000 * (client + 1);
+    let mut next = first;
+    while !is_over.load(Ordering::Relaxed) {
+        let body = entity(next);
+        let put = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let stored = connection.send(&put).unwrap_or_else(|error| panic!("put {next}: {error}"));
+        assert!(stored.starts_with("HTTP/1.1 201 "), "put {next}: {stored}");
+        get(&mut connection, next);
+        next += 1;
+    }
+    (first..next).for_each(|id| get(&mut connection, id));
+    SentRequests { right: 3 * (next - first), resent: connection.resent }
+}
+
+/// The number of restarts of each server.
+fn restarts() -> usize {
+    std::env::var("POLYSERVE_RESTARTS").map_or(10, |restarts| restarts.parse().expect("a number"))
+}
 
 #[test]
 fn a_restart_loses_no_request() {
@@ -112,17 +134,27 @@ fn a_restart_loses_no_request() {
                 })
             })
             .collect();
-        for _ in 0..RESTARTS {
+        for _ in 0..restarts() {
             let next = Serving::start(polyserve(&args));
             assert_eq!(next.addr, addr, "{server}");
             let (status, rest) = serving.end();
             assert_eq!(status.code(), Some(0), "{server}: {rest}");
-            has(&rest, &["answered ", ", stuck 0"]);
+            has(&rest, &["answered ", ", cut 0, stuck 0"]);
             serving = next;
         }
         is_over.store(true, Ordering::Relaxed);
-        let puts: u64 = clients.into_iter().map(|client| client.join().expect("every answer is right")).sum();
-        assert!(puts > 0, "{server}");
+        let mut sent = SentRequests::default();
+        for client in clients {
+            let one = client.join().expect("every answer is right");
+            (sent.right, sent.resent) = (sent.right + one.right, sent.resent + one.resent);
+        }
+        assert!(sent.right > 0, "{server}");
+        println!(
+            "{server}: {} restarts, {} right answers, {} requests sent twice",
+            restarts(),
+            sent.right,
+            sent.resent
+        );
         drop(serving);
         std::fs::remove_file(dir.path("").with_extension("sock")).expect("a process offers its listeners");
     }
@@ -152,7 +184,7 @@ fn a_busy_server_of_one_connection_hands_over() {
     assert_eq!(status.code(), Some(0), "{rest}");
     has(&rest, &["answered ", ", cut 0, stuck 0"]);
     is_over.store(true, Ordering::Relaxed);
-    clients.into_iter().for_each(|client| assert!(client.join().expect("every answer is right") > 0));
+    clients.into_iter().for_each(|client| assert!(client.join().expect("every answer is right").right > 0));
     drop(next);
     std::fs::remove_file(dir.path("").with_extension("sock")).expect("a process offers its listeners");
 }
@@ -184,7 +216,7 @@ fn a_process_that_cannot_start_takes_nothing_over() {
     let args = format!("serve --listen 127.0.0.1:0 --handover {dir}/handover.sock");
     dir.write("file", "text");
     let serving = Serving::start(polyserve(&args));
-    let mut client = Client { addr: serving.addr, stream: None };
+    let mut client = Client::new(serving.addr);
     let is_served = |client: &mut Client| {
         has(&client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is served"), &["HTTP/1.1 404 "]);
     };
@@ -233,7 +265,7 @@ fn a_process_that_ends_hands_nothing_over() {
     }
     let output = ended(1, &format!("serve --listen {} {args}", serving.addr));
     has(&text(&output.stderr), &["cannot serve on 127.0.0.1:"]);
-    let mut client = Client { addr: serving.addr, stream: None };
+    let mut client = Client::new(serving.addr);
     let answer = client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it serves until its drain");
     has(&answer, &["HTTP/1.1 404 "]);
 }
