@@ -28,6 +28,7 @@ use rustix::io::{Errno, ioctl_fionbio};
 use super::handover::Offer;
 use super::serve::explained;
 use super::systemd;
+use super::watchdog::Watchdog;
 
 /// The arguments about the admin address and the end of a server.
 #[derive(Debug, clap::Args)]
@@ -70,6 +71,7 @@ pub(crate) struct ServeOperation {
     readiness: Readiness,
     admin: Option<Running>,
     log: Option<AccessLog>,
+    watchdog: Option<Watchdog>,
 }
 
 impl AdminArgs {
@@ -87,7 +89,8 @@ impl AdminArgs {
             },
         };
         let (metrics, readiness) = (Metrics::new(), Readiness::default());
-        Ok(ServeOperation { address, lame_duck, metrics, readiness, admin: None, log: self.log(is_check)? })
+        let (log, watchdog) = (self.log(is_check)?, Watchdog::from_env());
+        Ok(ServeOperation { address, lame_duck, metrics, readiness, admin: None, log, watchdog })
     }
 
     /// The access log, if there is one.
@@ -210,6 +213,14 @@ impl ServeOperation {
         self.readiness.over(path, service)
     }
 
+    /// The service, with an answer to the watchdog if there is one.
+    pub(crate) fn watched(&self, service: Arc<dyn Service>) -> Arc<dyn Service> {
+        match &self.watchdog {
+            Some(watchdog) => watchdog.over(service),
+            None => service,
+        }
+    }
+
     /// The repo, of which the metrics show the operations.
     pub(crate) fn observe_store(&self, repo: Arc<dyn EntityRepo>) -> Arc<dyn EntityRepo> {
         if self.address.is_some() { Arc::new(self.metrics.observe_store(repo)) } else { repo }
@@ -256,10 +267,17 @@ impl ServeOperation {
         self.metrics.watch(name, running);
     }
 
+    /// Tells systemd that the server serves, and from now on regularly that it still does, if it asks for that.
+    pub(crate) fn notify_ready(&self, running: &Running, is_tls: bool) {
+        systemd::notify_ready();
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.start(running, is_tls);
+        }
+    }
+
     /// Waits for the first signal, or until the next process takes over. Drains then: after a signal, when the time until the drain has
     /// passed. The admin address ends last.
     pub(crate) fn drain(self, mut signals: Signals, running: Running, offer: Option<Offer>) -> io::Result<Drain> {
-        systemd::notify_ready();
         let is_taken_over = match offer.clone() {
             Some(offer) => signals.unless_signalled(move || offer.wait())?.is_some(),
             None => false,
@@ -267,6 +285,9 @@ impl ServeOperation {
         // A signal after a handover is the first one, and must not end the process: so `signals` lives until the end.
         let _signals = if is_taken_over { Some(signals) } else { signals.wait().map(|_| None)? };
         systemd::notify_stopping();
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.end();
+        }
         self.readiness.end();
         if !is_taken_over {
             if let Some(offer) = offer {

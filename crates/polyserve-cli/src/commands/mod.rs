@@ -29,4 +29,5 @@ mod systemd;
 pub(crate) mod times;
 mod tls;
 pub(crate) mod token;
+mod watchdog;
 pub(crate) mod workload;

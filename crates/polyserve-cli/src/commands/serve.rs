@@ -254,9 +254,11 @@ impl<'a> Plan<'a> {
             }
             None => None,
         };
-        let scheme = if self.settings.config.tls.is_some() { "https" } else { "http" };
+        let has_tls = self.settings.config.tls.is_some();
+        let scheme = if has_tls { "https" } else { "http" };
         announce(&format!("{scheme}://{}", running.local_addr()), admin.as_deref(), json)?;
 
+        self.operation.notify_ready(&running, has_tls);
         let drain = self.operation.drain(signals, running, offer)?;
         // An engine that is away must not hold the end.
         let counted = has_entities.then(|| repo.len().wait_until(Instant::now() + MAX_STATUS_WAIT));
@@ -287,7 +289,7 @@ impl<'a> Plan<'a> {
             let entity_paths = if self.args.service == ENTITY { ["/", "/{id}"].as_slice() } else { &["/"] };
             service = Arc::new(Traced::new(service, ready_path.into_iter().chain(entity_paths.iter().copied())));
         }
-        Ok(service)
+        Ok(self.operation.watched(service))
     }
 }
 

@@ -4,8 +4,6 @@
 //! this does nothing.
 
 use std::net::TcpListener;
-use std::thread;
-use std::time::Duration;
 
 use listenfd::ListenFd;
 use polyserve_bench::Misuse;
@@ -34,31 +32,17 @@ pub(crate) fn passed_listener(is_listen_given: bool) -> Result<Option<TcpListene
     Ok(listener)
 }
 
-/// Tells systemd that requests are answered, and then regularly that the process is alive, if it asks for that (`WatchdogSec`).
+/// Tells systemd that requests are answered.
 pub(crate) fn notify_ready() {
     notify(NotifyState::Ready);
-    // As systemd reads it, a limit of zero is none.
-    let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return };
-    let pings = move || {
-        loop {
-            notify(NotifyState::Watchdog);
-            thread::sleep((limit / 2).max(MIN_PAUSE));
-        }
-    };
-    if let Err(error) = thread::Builder::new().name("polyserve-watchdog".into()).spawn(pings) {
-        tracing::warn!(%error, "systemd is not told that the process is alive");
-    }
 }
-
-/// The min time between two messages that the process is alive. A limit that is shorter is a mistake, and must not take a core.
-const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Tells systemd that the end has begun.
 pub(crate) fn notify_stopping() {
     notify(NotifyState::Stopping);
 }
 
-fn notify(state: NotifyState<'_>) {
+pub(super) fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(%error, "systemd cannot be told about the state of the process");
     }

@@ -29,6 +29,7 @@ mod report;
 mod scenario;
 mod serve;
 mod stores;
+mod systemd;
 mod tasks;
 mod tls;
 

@@ -1,7 +1,5 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -492,77 +490,4 @@ fn a_refused_thread_is_an_error_that_names_the_limits() {
         assert_eq!(output.status.code(), Some(1), "{server}: {error}");
         has(&error, &["cannot serve on 127.0.0.1:0: the system refuses to start a thread", "ulimit -u", "pids.max"]);
     }
-}
-
-/// `serve` as systemd starts it: with a socket as descriptor 3.
-fn with_socket(listener: &TcpListener, args: &str) -> Command {
-    let script = "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" serve \"$@\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", script, env!("CARGO_BIN_EXE_polyserve")]).args(args.split_whitespace());
-    command.stdin(OwnedFd::from(listener.try_clone().expect("a descriptor is left")));
-    command
-}
-
-/// A restart with a socket that outlives the process refuses no connection: clients wait in the socket's queue.
-#[test]
-fn a_passed_socket_outlives_the_process() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let addr = listener.local_addr().expect("it is bound");
-    for server in ["pool_server", "tokio_tcp", "thread_per_connection"] {
-        let serving = Serving::start(with_socket(&listener, &format!("--server {server}")));
-        assert_eq!(serving.addr, addr);
-        assert!(ask(addr, &get("/1")).starts_with("HTTP/1.1 404 "));
-        serving.drained(Signal::TERM);
-        let waiting = thread::spawn(move || ask(addr, &get("/1"))); // no process serves now
-        let next = Serving::start(with_socket(&listener, &format!("--server {server}")));
-        assert!(waiting.join().expect("it is answered").starts_with("HTTP/1.1 404 "), "{server}");
-        drop(next);
-    }
-    let output = with_socket(&listener, "--listen 127.0.0.1:0").output().expect("the command runs");
-    has(&text(&output.stderr), &["leave --listen out"]);
-    assert_eq!(output.status.code(), Some(2));
-}
-
-/// Regression test: a socket unit with `Accept=yes` passes a connection, and the error was that another address cannot be served.
-#[test]
-fn a_passed_connection_is_a_misuse() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let connection = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
-    let output = with_socket(&TcpListener::from(OwnedFd::from(connection)), "").output().expect("the command runs");
-    has(&text(&output.stderr), &["is a connection", "Accept=no"]);
-    assert_eq!(output.status.code(), Some(2));
-}
-
-/// Regression test: a limit of zero, which is none, took a core for messages.
-#[test]
-fn a_watchdog_without_a_time_is_none() {
-    tells_systemd("0", &["READY=1"]);
-}
-
-/// systemd is told when requests are answered, that the process is alive, and when the end begins.
-#[test]
-fn systemd_is_told_the_state() {
-    tells_systemd("60000000", &["READY=1", "WATCHDOG=1"]);
-}
-
-/// Starts a server with this limit of its watchdog, in microseconds, and ends it. It must tell systemd `at_start`, and then its end.
-fn tells_systemd(watchdog: &str, at_start: &[&str]) {
-    let name = format!("polyserve-{}.{watchdog}", std::process::id()); // a socket's path must be short
-    let path = std::env::temp_dir().join(name);
-    let _ = std::fs::remove_file(&path); // it is seldom there
-    let told = UnixDatagram::bind(&path).expect("a socket is made");
-    told.set_read_timeout(Some(MAX_WAIT)).expect("a timeout can be set");
-    let next = || {
-        let mut buffer = [0; 100];
-        let length = told.recv(&mut buffer).expect("it tells something");
-        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
-    };
-    let mut command = polyserve(ANY);
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", watchdog);
-    let serving = Serving::start(command);
-    at_start.iter().for_each(|expected| assert_eq!(next(), *expected));
-    serving.signal(Signal::TERM);
-    assert_eq!(next(), "STOPPING=1");
-    assert!(serving.end().0.success());
-    let _ = std::fs::remove_file(&path); // an error leaves an empty socket in the directory of temporary files
 }
