@@ -173,5 +173,11 @@ echo; echo "== the README and the front page name the minimum Rust of Cargo.toml
 grep -qF "Minimum Rust: $version." README.md || { echo "README.md does not name Rust $version" >&2; exit 1; }
 grep -qF "minimum Rust: $version" crates/polyserve/src/lib.rs || { echo "polyserve/src/lib.rs does not name Rust $version" >&2; exit 1; }
 
+# The last column of a table of SECURITY.md names tests.
+echo; echo "== each test that SECURITY.md names exists"
+sed -n 's/^|.*|\([^|]*\)|$/\1/p' SECURITY.md | grep -oE '`[a-z0-9_:]+`' | tr -d '`' | sed 's/.*:://' | sort -u | while read -r name; do
+    grep -rqE "fn $name\b|^ +$name,$" crates --include='*.rs' || { echo "no test is called $name" >&2; exit 1; }
+done
+
 echo; echo "== names and phrases"
 ci/language.sh

@@ -5,6 +5,7 @@
 //! connection until it ends, so the next one knows when it has ended.
 //!
 //! Invariant: a process serves until the next one has said [`GO`], or until a signal. From a signal on, nothing is handed over. A
+//! The socket is for its user only: the file's mode keeps others out, and both processes look at the user of the other one. A
 //! connection that sends no [`HELLO`] holds up no other one, and is closed after [`HELLO_LIMIT`]. Cost: a waiting thread, and one for each
 //! connection without its first byte, at most [`MAX_SILENT`].
 
@@ -32,7 +33,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
 
 use super::admin::check_directory_of;
 
@@ -104,9 +105,7 @@ impl Listeners {
     /// Sends the listeners. Returns whether the other process takes over.
     fn send(&self, connection: &UnixStream, drain_grace: Duration) -> io::Result<bool> {
         let peer = socket_peercred(connection)?;
-        if peer.uid != geteuid() && !peer.uid.is_root() {
-            return Err(io::Error::new(ErrorKind::PermissionDenied, "the process belongs to another user"));
-        }
+        check_user(peer.uid)?;
         let grace = u64::try_from(drain_grace.as_millis()).unwrap_or(u64::MAX);
         let mut message = [VERSION; MESSAGE];
         message[1..].copy_from_slice(&grace.to_be_bytes());
@@ -122,6 +121,14 @@ impl Listeners {
         }
         Ok(is_taken)
     }
+}
+
+/// Checks that a process at the other end belongs to this user, or to root.
+fn check_user(user: Uid) -> io::Result<()> {
+    if user == geteuid() || user.is_root() {
+        return Ok(());
+    }
+    Err(io::Error::new(ErrorKind::PermissionDenied, "the process belongs to another user"))
 }
 
 /// Returns a listener that was taken, if it has the address; port 0 is any port. Otherwise binds the address.
@@ -165,9 +172,12 @@ impl Offer {
     /// Binds the socket, in place of that of a process that has ended.
     pub(crate) fn new(path: &Path, listeners: Listeners, drain_grace: Duration) -> anyhow::Result<Self> {
         let bind = || {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
+            match fs::symlink_metadata(path) {
+                Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+                // It was made after the check of the settings. The bind refuses it.
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
             let socket = UnixListener::bind(path)?;
             fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
@@ -291,6 +301,10 @@ impl PresentProcess {
     }
 
     fn receive(connection: UnixStream) -> anyhow::Result<(Listeners, Self)> {
+        // A listener of another user has another reader. Root decides by the place of the socket.
+        if !geteuid().is_root() {
+            check_user(socket_peercred(&connection)?.uid)?;
+        }
         (&connection).write_all(&[HELLO])?;
         connection.set_read_timeout(Some(MAX_WAIT))?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS))];

@@ -2,9 +2,12 @@
 //!
 //! `POLYSERVE_RESTARTS=100 cargo test --release -p polyserve-cli --test cli a_restart_loses_no_request -- --nocapture` is the long form.
 
+use std::fs::Permissions;
 use std::io::{self, BufRead as _, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -232,6 +235,81 @@ fn a_process_that_cannot_start_takes_nothing_over() {
     has(&text(&output.stderr), &["cannot serve on 127.0.0.1:"]);
     is_served(&mut client);
     has(&misused(&format!("serve --handover {dir}/file")), &["the file is no socket"]);
+}
+
+/// What is at the path of the socket and is none is neither used nor removed: a file, and a link to a file or to a socket. A socket that a
+/// process has left is replaced.
+#[test]
+fn only_a_socket_is_replaced() {
+    let dir = Dir::new("handover-path");
+    dir.write("file", "text");
+    symlink("file", dir.path("link")).expect("the directory is ours");
+    drop(UnixListener::bind(dir.path("left.sock")).expect("the path is short"));
+    symlink("left.sock", dir.path("link.sock")).expect("the directory is ours");
+    for path in ["file", "link", "link.sock"] {
+        let refused = misused(&format!("serve --listen 127.0.0.1:0 --handover {dir}/{path}"));
+        has(&refused, &[path, "the file is no socket"]);
+    }
+    assert_eq!(std::fs::read_to_string(dir.path("link")).expect("it is there"), "text");
+    let serving = Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 --handover {dir}/left.sock")));
+    let next = Serving::start(polyserve(&format!("serve --listen {} --handover {dir}/left.sock", serving.addr)));
+    assert!(serving.end().0.success(), "it was handed over");
+    drop(next);
+}
+
+/// The command as another user. Only root can do that.
+fn as_user(user: u32, args: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.current_dir(super::HERE).args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+    command.arg(env!("CARGO_BIN_EXE_polyserve")).args(args.split_whitespace());
+    command
+}
+
+/// Other users can neither take the listeners nor offer some, also if the file of the socket lets them connect.
+#[test]
+fn another_user_takes_nothing_and_gives_nothing() {
+    let dir = Dir::new("handover-user");
+    dir.write("file", "");
+    let output = as_user(54321, "--version").output();
+    if !output.as_ref().is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(io::stderr(), "not run: another_user_takes_nothing_and_gives_nothing: {output:?}");
+        return;
+    }
+    let mode =
+        |path: &str, mode| std::fs::set_permissions(dir.path(path), Permissions::from_mode(mode)).expect("it is ours");
+    let mut unmasked = Command::new("sh"); // with an umask that lets all users do everything
+    unmasked.args([
+        "-c",
+        "umask 000; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_polyserve"),
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    unmasked.current_dir(super::HERE).args(["--handover", &format!("{dir}/own.sock")]);
+    let (serving, mut log) = Serving::logging(unmasked);
+    let taking = format!("serve --listen {} --handover {dir}/own.sock", serving.addr);
+    assert_eq!(std::fs::metadata(dir.path("own.sock")).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let output = as_user(54321, &taking).output().expect("it runs");
+    has(&text(&output.stderr), &["own.sock", "Permission denied"]);
+    mode("own.sock", 0o666);
+    let output = as_user(54321, &taking).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    has(&text(&output.stderr), &["own.sock does not hand over"]);
+    let mut line = String::new();
+    log.read_line(&mut line).expect("it logs text");
+    has(&line, &["cannot be handed over", "belongs to another user"]);
+    assert!(ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n").contains(" 404 "));
+
+    mode("", 0o777);
+    let other = Serving::start(as_user(54321, &format!("serve --listen 127.0.0.1:0 --handover {dir}/other.sock")));
+    mode("other.sock", 0o666);
+    let output = as_user(54322, &format!("serve --listen {} --handover {dir}/other.sock", other.addr)).output();
+    let output = output.expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    has(&text(&output.stderr), &["other.sock does not hand over", "belongs to another user"]);
+    assert!(ask(other.addr, "GET /1 HTTP/1.0\r\n\r\n").contains(" 404 "));
 }
 
 /// Regression test: each connection that sent nothing held the socket for 30 s, and the next process gave up.

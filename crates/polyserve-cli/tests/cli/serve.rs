@@ -382,6 +382,41 @@ fn a_time_to_the_drain_has_a_bound() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// The admin address only reads, knows no entities, and answers a probe however many connections are open to it. The address of the
+/// entities has none of its paths.
+#[test]
+fn the_admin_address_is_apart() {
+    let mut serving = serve("--admin 127.0.0.1:0");
+    let admin = serving.admin();
+    assert!(
+        ask(serving.addr, &put(r#"{"id":1,"description":"secret","value":1.5}"#, "application/json")).contains(" 201 ")
+    );
+    assert!(ask(serving.addr, &get("/1")).contains("secret"));
+    for (method, path, status) in [
+        ("GET", "/1", 404),
+        ("GET", "/", 404),
+        ("GET", "/../1", 404),
+        ("POST", "/metrics", 405),
+        ("PUT", "/healthz", 405),
+        ("DELETE", "/readyz", 405),
+        ("GET", "/metrics", 200),
+    ] {
+        let answer = ask(
+            admin,
+            &format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+        );
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {answer}");
+        assert!(!answer.contains("secret"), "{answer}");
+    }
+    let crowd: Vec<_> = (0..200).map(|_| TcpStream::connect(admin).expect("it listens")).collect();
+    until("a crowd keeps a probe out", || ask(admin, &get("/healthz")).starts_with("HTTP/1.1 200 "));
+    assert!(ask(serving.addr, &get("/1")).contains("secret"));
+    for path in ["/metrics", "/healthz", "/readyz"] {
+        assert!(ask(serving.addr, &get(path)).starts_with("HTTP/1.1 4"), "{path}");
+    }
+    drop(crowd);
+}
+
 /// The log has every answer, also of a request that the server refuses, once the process has ended.
 #[test]
 fn the_access_log_has_every_answer() {

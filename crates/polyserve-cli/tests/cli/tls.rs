@@ -1,14 +1,16 @@
 //! `polyserve serve --tls-cert --tls-key`, and loads of https.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream, Validity};
 use rustix::process::Signal;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
 use super::{
     Dir, MAX_WAIT, Serving, allowed, ask, ended, failed, has, json, misused, polyserve, printed, serve, text, until,
@@ -107,6 +109,75 @@ fn a_new_certificate_is_used_without_a_restart() {
     assert!(is_answered(&open), "an open connection stays");
     drop(open);
     serving.drained(Signal::TERM);
+}
+
+/// A client resumes its session by a ticket until the server has a new certificate: its key may be in other hands.
+#[test]
+fn a_new_certificate_ends_the_sessions_of_the_old_one() {
+    let (dir, authority) = (Dir::new("tls-tickets"), TestAuthority::new());
+    let command = polyserve(&format!("serve --listen 127.0.0.1:0 --log info {}", write(&dir, &authority.issue())));
+    let (serving, mut log) = Serving::logging(command);
+    let clients = rustls::DEFAULT_VERSIONS.iter().map(|version| authority.client(&[*version], None));
+    let clients: Vec<_> = clients.collect();
+    let is_resumed = |client: &Arc<ClientConfig>| {
+        let stream = TlsStream::new(TcpStream::connect(serving.addr).expect("it listens"), Arc::clone(client));
+        stream.shake_hands(Instant::now() + MAX_WAIT).expect("the certificate is trusted");
+        assert!(is_answered(&stream)); // the tickets come with the answer
+        stream.negotiated().0
+    };
+    let all_resumed = || clients.iter().map(is_resumed).collect::<Vec<_>>();
+    assert_eq!([all_resumed(), all_resumed()], [[false, false], [true, true]]);
+    write(&dir, &authority.issue());
+    serving.signal(Signal::HUP);
+    let mut line = String::new();
+    while !line.contains("the TLS certificate was read again") {
+        line.clear();
+        assert!(log.read_line(&mut line).expect("it logs text") > 0);
+    }
+    assert_eq!([all_resumed(), all_resumed()], [[false, false], [true, true]]);
+}
+
+/// A request in early data could be sent again by a machine on the way, so no ticket allows that.
+#[test]
+fn no_session_allows_early_data() {
+    let (dir, authority) = (Dir::new("tls-early"), TestAuthority::new());
+    let serving = serve(&write(&dir, &authority.issue()));
+    let mut config = (*authority.client(&[&rustls::version::TLS13], None)).clone();
+    config.enable_early_data = true;
+    let config = Arc::new(config);
+    for is_resumed in [false, true] {
+        let name = "localhost".try_into().expect("it is a name");
+        let mut client = ClientConnection::new(Arc::clone(&config), name).expect("the configuration is whole");
+        assert!(client.early_data().is_none());
+        let mut socket = TcpStream::connect(serving.addr).expect("it listens");
+        socket.set_read_timeout(Some(MAX_WAIT)).expect("a timeout can be set");
+        let mut stream = rustls::Stream::new(&mut client, &mut socket);
+        stream.write_all(GET).expect("it reads");
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).expect("it answers");
+        assert_eq!(&answer, b"HTTP/1.1 404");
+        assert_eq!(client.handshake_kind() == Some(HandshakeKind::Resumed), is_resumed);
+    }
+}
+
+/// A renegotiation is refused: it costs the server more than the client, and has let others put requests before those of a client.
+#[test]
+fn a_renegotiation_is_refused() {
+    let (dir, authority) = (Dir::new("tls-renegotiation"), TestAuthority::new());
+    let serving = serve(&write(&dir, &authority.issue()));
+    let mut client = Command::new("openssl");
+    client.args(["s_client", "-tls1_2", "-connect", &serving.addr.to_string()]);
+    let Ok(mut client) = client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() else {
+        eprintln!("not run: a_renegotiation_is_refused: openssl is not installed");
+        return;
+    };
+    let mut input = client.stdin.take().expect("it was piped");
+    input.write_all(b"R\n").expect("it runs"); // its command to renegotiate
+    let output = client.wait_with_output().expect("it ends");
+    drop(input);
+    has(&text(&output.stdout), &["TLSv1.2"]);
+    has(&text(&output.stderr), &["RENEGOTIATING", "no renegotiation"]);
+    assert!(connect(&serving, &authority, None).is_some_and(|stream| is_answered(&stream)));
 }
 
 /// A directory with the files of a secret as Kubernetes mounts them: each is a link through `..data`, which is a link to the directory of a
