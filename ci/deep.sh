@@ -8,6 +8,7 @@
 # * conditional increments while engines fail over, restart, and stand behind PgBouncer;
 # * real clients over TLS, to a server of each kind;
 # * a mixed load with hostile clients on each server for SOAK_SECONDS (1800), and slow attacks for SLOW_SECONDS (60) in each mode;
+# * the image of a container, built and run;
 # * third-party frameworks, and every package as users get it, built alone.
 # ci/deep.sh [random] [fuzz] [durable] [disk] [drain] [handover] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [ring] [stress]
 #            [check] [clients] [soak] [slow] [container] [package]
@@ -118,6 +119,9 @@ soak() { PROFILE=release ci/soak.sh "${SOAK_SECONDS:-1800}"; }
 
 # slowhttptest in all modes. Takes 4 minutes for each server.
 slow() { PROFILE=release ci/slow.sh "${SLOW_SECONDS:-60}"; }
+
+# The image of a container, with podman. Takes some minutes.
+container() { ci/container.sh; }
 
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
