@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 # The parts in order: minutes on two cores, and the definitions that are recorded, with their flags. A part without definitions is a
 # function.
 parts=(
-    'matrix 160|matrix|matrix-two-cores --server-cores 0-1 --client-cores 0-1'
+    'matrix 175|matrix|matrix-two-cores --server-cores 0-1 --client-cores 0-1'
     'stress 12|stress|stress-unbounded --queue 40000 --max-connections 40000'
     'tasks 150|tasks|tasks-200ms|tasks-check|tasks-as-described'
     'page 95|page|page-workers'

@@ -105,7 +105,6 @@ peers! {
     ntex: "ntex", true;
     warp: "warp", true;
     may_minihttp: "may_minihttp", false;
-    bare_pool: "bare_pool", true;
 }
 
 /// A killed comparison leaves no peer running.

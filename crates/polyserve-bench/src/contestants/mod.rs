@@ -89,24 +89,6 @@ impl Registry {
         Ok(Self { programs: keys.into_iter().map(|keys| Program(Arc::new(keys))).collect() })
     }
 
-    /// The same programs, with the sources of those with this prefix in another directory, if one is given. The programs are
-    /// built below that directory. Programs with a source directory of their own, such as the listings, keep theirs.
-    #[must_use]
-    pub fn with_sources(mut self, prefix: &str, directory: Option<&Path>) -> Self {
-        let Some(directory) = directory else { return self };
-        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned()); // the build runs there
-        let has_prefix = |program: &Program| program.name().starts_with(prefix);
-        let replaced = self.programs.iter().find(|program| has_prefix(program)).map(|first| first.0.directory.clone());
-        let is_replaced =
-            |program: &&mut Program| has_prefix(program) && Some(&program.0.directory) == replaced.as_ref();
-        for program in self.programs.iter_mut().filter(is_replaced) {
-            let keys = Arc::make_mut(&mut program.0);
-            keys.directory = directory.to_string_lossy().into_owned();
-            keys.target = directory.join("target/peers").to_string_lossy().into_owned();
-        }
-        self
-    }
-
     /// Returns the program of this name. Accepts `peer/hyper`, `peer:hyper` and `hyper`.
     pub fn named(&self, name: &str) -> Option<&Program> {
         let name = name.replacen(':', "/", 1);

@@ -42,14 +42,14 @@ fn each_has_a_name_of_its_own_and_sources() {
         assert!(file.exists(), "{}", file.display());
     }
     assert_eq!(all.named("peer:hyper"), Some(&named("hyper")));
-    for unknown in ["peer/nginx", "twin-rwmutex", "twin", "go/twin"] {
+    for unknown in ["peer/nginx", "entity-rwmutex", "twin", "go/entity"] {
         assert_eq!(all.named(unknown), None);
     }
     let servers: Vec<_> = all.servers().map(Program::short_name).collect();
-    let peers = ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp", "bare_pool"];
-    let others = ["go/twin-rwmutex", "go/twin-syncmap", "go/nethttp", "go/fasthttp", "nginx"];
+    let peers = ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp"];
+    let others = ["go/nethttp", "go/fasthttp", "nginx"];
     assert_eq!(servers, [&peers[..], &others[..]].concat());
-    assert_eq!(named("go/twin-syncmap").shape(), Shape::OnePerThread);
+    assert_eq!(named("go/entity-syncmap").shape(), Shape::OnePerThread);
     assert_eq!(named("go/fasthttp").shape(), Shape::Multiplexed);
     assert_eq!(named("twin/welcome").serves(), &Serves::Welcome);
 }
@@ -112,20 +112,25 @@ fn the_listings_of_the_entity_server() {
     );
     for name in rust.into_iter().chain(["go/entity-rwmutex"]) {
         assert!(named(name).keeps_entities() && named(name).is_without_date(), "{name}");
-        assert_eq!(named(name).max_concurrent(Some(3)), Some(3));
     }
-    assert!(!named("go/twin-rwmutex").is_without_date());
-    let moved = Registry::repository().clone().with_sources(GO, Some(Path::new("/nonexistent")));
-    let directory = |name: &str| moved.named(name).unwrap().0.directory.clone();
-    assert_eq!(directory("go/nethttp"), "/nonexistent");
-    assert!(directory("go/entity-rwmutex").ends_with("benches/twins/go"), "{}", directory("go/entity-rwmutex"));
+    assert!(!named("go/nethttp").is_without_date());
+    let gc_off = named("go/entity-rwmutex-printing-gc-off");
+    assert_eq!(gc_off.unbuilt(None).unwrap().env, [("GOGC".into(), "off".into())]);
+    assert!(print(gc_off.name()) && named("go/entity-rwmutex-printing").unbuilt(None).unwrap().env.is_empty());
+    for name in rust.into_iter().chain(["go/entity-rwmutex", gc_off.name()]) {
+        assert_eq!((named(name).shape(), named(name).max_concurrent(Some(3))), (Shape::OnePerThread, Some(3)));
+        assert!(Registry::repository().servers().all(|server| server.name() != name), "it takes part by its name only");
+    }
+    assert_eq!(named("go/nethttp").max_concurrent(Some(3)), None);
 }
 
 #[test]
 fn command_lines() {
-    let launch = named("go/twin-syncmap").launch(Path::new("/twin"), Some(8)).unwrap();
-    let args = ["-json", "-until-stdin-ends", "-listen=127.0.0.1:0", "-store=syncmap", "-workers=8"];
+    let launch = named("go/nethttp").launch(Path::new("/nethttp"), Some(8)).unwrap();
+    let args = ["-json", "-until-stdin-ends", "-listen=127.0.0.1:0", "-workers=8"];
     assert_eq!((arguments(&launch), launch.address), (args.map(String::from).to_vec(), AddressFrom::Json));
+    let syncmap = ["-until-stdin-ends", "-listen=127.0.0.1:0", "-store=syncmap", "-workers=8"];
+    assert_eq!(arguments(&named("go/entity-syncmap").unbuilt(Some(8)).unwrap()), syncmap);
     let pool = ["--until-stdin-ends", "--listen=127.0.0.1:0", "--workers=100"];
     assert_eq!(arguments(&named("twin/thread_pool").unbuilt(None).unwrap()), pool);
     let deno = arguments(&named("twin/deno").unbuilt(None).unwrap());
@@ -136,34 +141,24 @@ fn command_lines() {
     assert_eq!(java[1..], pool);
 }
 
-#[test]
-fn the_variants_of_the_twin_are_twins() {
-    const PRINTING: &str = "go/twin-rwmutex-printing";
-    const GC_OFF: &str = "go/twin-rwmutex-gc-off";
-    const OLD_GC: &str = "go/twin-rwmutex-old-gc";
-    let env = |name: &str| named(name).unbuilt(None).unwrap().env;
-    assert_eq!(env(GC_OFF), [("GOGC".into(), "off".into())]);
-    assert!(env(OLD_GC).is_empty() && env(PRINTING).is_empty());
-    for name in [GC_OFF, OLD_GC, PRINTING] {
-        assert_eq!((named(name).shape(), named(name).max_concurrent(Some(3))), (Shape::OnePerThread, Some(3)));
-        assert!(Registry::repository().servers().all(|server| server.name() != name), "it takes part by its name only");
-    }
-    let experiment = &named(OLD_GC).0.build_env;
-    assert_eq!(experiment.get("GOEXPERIMENT").map(String::as_str), Some("nogreenteagc"));
-    assert_eq!(named("go/nethttp").max_concurrent(Some(3)), None);
+/// Entries in place of those of frameworks in Rust, with the sources in this directory.
+fn rust_entries(directory: &str, names: &[&str]) -> String {
+    let base = format!(
+        "[base.few]\ndirectory = \"{directory}\"\ntarget = \"target\"\nprogram = \"{{target}}/debug/{{source}}\"\nready = \"json\"\n\
+         build = [\"cargo\", \"build\", \"--locked\", \"--target-dir\", \"{{target}}\", \"--bin\", \"{{source}}\"]\n\
+         variants = {{ jemalloc = [\"--features\", \"jemalloc\"] }}\n"
+    );
+    let entry = |name: &&str| format!("[[contestant]]\nname = \"peer/{name}\"\nbase = \"few\"\nsource = \"{name}\"\n");
+    base + &names.iter().map(entry).collect::<String>()
 }
 
 #[test]
 fn a_contestant_without_sources_is_listed() {
-    let nowhere = Some(Path::new("/nonexistent"));
-    let registry = Registry::repository().clone().with_sources(PEER, nowhere).with_sources(GO, nowhere);
-    let asked = ["warp", "go/twin-rwmutex", "go/twin-syncmap"].map(|name| registry.named(name).unwrap());
-    let all = build(asked, allocator::SYSTEM, &Shutdown::new());
-    assert_eq!(all.len(), 3);
-    for program in all {
-        let why = program.launch(None).unwrap_err();
-        assert!(why.contains("holds no "), "{why}");
-    }
+    let dir = TestDir::new("contestants-nowhere");
+    let registry = registry(&dir, &rust_entries("/nonexistent", &["warp"]), &[]);
+    let built = build([registry.named("warp").unwrap()], allocator::SYSTEM, &Shutdown::new());
+    let why = built[0].launch(None).unwrap_err();
+    assert!(why.contains("/nonexistent") && why.contains("holds no "), "{why}");
 }
 
 #[test]
@@ -183,9 +178,10 @@ fn a_broken_program_does_not_prevent_the_others() {
     let dir = TestDir::new("contestants-rust");
     let manifest =
         "[package]\nname = \"few\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n[features]\njemalloc = []\n";
-    registry(
+    let names = ["hyper", "axum", "warp"];
+    let registry = registry(
         &dir,
-        "",
+        &rust_entries(".", &names),
         &[
             ("Cargo.toml", manifest),
             ("Cargo.lock", "version = 4\n\n[[package]]\nname = \"few\"\nversion = \"0.1.0\"\n"),
@@ -193,9 +189,7 @@ fn a_broken_program_does_not_prevent_the_others() {
             ("src/bin/warp.rs", "fn main() { does not compile }"),
         ],
     );
-    let registry = Registry::repository().clone().with_sources(PEER, Some(&dir));
-    let asked = ["hyper", "axum", "warp"].map(|name| registry.named(name).unwrap());
-    let built = build(asked, allocator::JEMALLOC, &Shutdown::new());
+    let built = build(names.map(|name| registry.named(name).unwrap()), allocator::JEMALLOC, &Shutdown::new());
     let [hyper, axum, warp] = built.as_slice() else { panic!("{built:?}") };
     let program = hyper.file.as_ref().unwrap();
     assert!(Command::new(program).status().unwrap().success(), "it has the feature of the allocator");

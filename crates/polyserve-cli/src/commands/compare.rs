@@ -19,7 +19,7 @@ use super::bench::Run;
 use super::bench::servers::Servers;
 use super::cores::CoresArgs;
 use super::entrants::{Baseline, CompareSelection, NamedContestants};
-use super::foreign::{PeerArgs, foreign_servers, with_sources};
+use super::foreign::{PeerArgs, foreign_servers};
 use super::memory::MemoryArgs;
 use super::service::{ServiceArgs, goal};
 use super::session::{Context, available_cores};
@@ -41,12 +41,6 @@ pub(crate) struct CompareArgs {
     /// allocator: best is fat link-time optimisation, one codegen unit and mimalloc.
     #[arg(long, value_name = "V")]
     variant: Option<String>,
-    /// The sources of the frameworks in Rust. [default: benches/peers/rust of this command's sources]
-    #[arg(long, value_name = "DIR")]
-    peers_dir: Option<PathBuf>,
-    /// The sources of the servers in Go. [default: benches/peers/go of this command's sources]
-    #[arg(long, value_name = "DIR")]
-    go_dir: Option<PathBuf>,
     /// Print the comparison as a definition for `polyserve bench`, and end.
     #[arg(long)]
     print_definition: bool,
@@ -113,7 +107,7 @@ struct PlanArgs {
 }
 
 pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let registry = args.registry()?;
+    let registry = args.peers.contestants.registry()?;
     let (definition, notes) = args.definition(context.catalog, &registry)?;
     if args.print_definition {
         print(definition.text())?;
@@ -140,12 +134,6 @@ pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<Ex
 }
 
 impl CompareArgs {
-    /// The programs from outside the catalog.
-    fn registry(&self) -> Result<Registry, Misuse> {
-        let registry = self.peers.contestants.registry()?;
-        Ok(with_sources(registry, self.peers_dir.as_deref(), self.go_dir.as_deref()))
-    }
-
     /// The definition of the flags, and the reasons for its repos.
     ///
     /// # Errors

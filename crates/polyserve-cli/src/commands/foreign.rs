@@ -1,16 +1,15 @@
 //! The programs from outside the catalog that a command line names: `--peers hyper,go/nethttp` or `--peers all`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use polyserve_bench::Misuse;
-use polyserve_bench::contestants::{ALL, GO, PEER, Program, Registry};
+use polyserve_bench::contestants::{ALL, Program, Registry};
 
 /// The arguments of a command with programs from outside the catalog.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArgs {
     /// Servers from outside the catalog, separated by commas, or all: frameworks in Rust such as hyper, servers in Go such as
-    /// go/nethttp and go/twin-rwmutex, nginx, and those of --contestants. They are built first, which takes minutes the
-    /// first time.
+    /// go/nethttp, nginx, and those of --contestants. They are built first, which takes minutes the first time.
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
     #[command(flatten)]
@@ -35,11 +34,6 @@ impl ContestantsArgs {
     pub(crate) fn registry(&self) -> Result<Registry, Misuse> {
         Registry::load(self.contestants.as_deref())
     }
-}
-
-/// The registry with the sources of the frameworks in Rust and of the programs in Go in other directories.
-pub(crate) fn with_sources(registry: Registry, rust: Option<&Path>, go: Option<&Path>) -> Registry {
-    registry.with_sources(PEER, rust).with_sources(GO, go)
 }
 
 /// The error for a name that no program has.

@@ -46,8 +46,7 @@ fn they_are_compared_and_what_they_keep_of_the_contract_is_told() {
     let ranking = parsed(&ended(0, &format!("{TINY} --mix=get=3,put=1 --peers={}", names.join(","))));
     for name in names {
         assert!(texts(array(&ranking["rows"]), "name").contains(&name), "{name}: {ranking}");
-        let failed = array(&one(&ranking["contracts"], "name", name)["failed"]);
-        assert!(!name.starts_with("go/twin") || failed.is_empty(), "{name}: {ranking}");
+        assert!(!array(&one(&ranking["contracts"], "name", name)["held"]).is_empty(), "{name}: {ranking}");
     }
 }
 
@@ -115,7 +114,7 @@ fn they_bear_the_stress_scenario() {
     if !is_here("they_bear_the_stress_scenario") {
         return;
     }
-    let servers: Vec<&str> = servers_in_go().into_iter().chain(["go/twin-rwmutex-printing"]).collect();
+    let servers = servers_in_go();
     let report = stressed(&servers, "--set mode.ids=100 --set workload.connections=5 --workers=4");
     let rows = array(&report["rows"]);
     assert_eq!(rows.len(), servers.len() * 2, "{report}");
@@ -125,8 +124,8 @@ fn they_bear_the_stress_scenario() {
         assert_eq!((&figures["stored_entities"], &figures["final_present"]), (&Value::Null, &200.0.into()), "{row}");
     }
     let few = "--set mode.ids=20 --set sweep.connection_use=[\"close\"]";
-    let report = printed(&format!("bench stress --set contestants=[\"peer:go/twin-rwmutex\"] {few}"));
-    has(&report, &["go/twin-rwmutex", "unknown: the number of entities in a store"]);
+    let report = printed(&format!("bench stress --set contestants=[\"peer:go/nethttp\"] {few}"));
+    has(&report, &["go/nethttp", "unknown: the number of entities in a store"]);
     has(&report, &["140", "No request had a wrong answer"]);
 }
 

@@ -60,9 +60,6 @@ func (s *server) answer(ctx *fasthttp.RequestCtx) {
 	if reply.Allow != "" {
 		ctx.Response.Header.Set("Allow", reply.Allow)
 	}
-	if reply.Server != "" {
-		ctx.Response.Header.SetServer(reply.Server)
-	}
 	ctx.SetBody(reply.Body)
 }
 
@@ -81,14 +78,11 @@ func target(ctx *fasthttp.RequestCtx) string {
 	if bytes.Equal(ctx.Request.Header.RequestURI(), []byte("*")) {
 		return "*"
 	}
-	switch path := ctx.Path(); string(path) {
-	case "/":
+	path := ctx.Path()
+	if string(path) == "/" {
 		return "/"
-	case "/welcome":
-		return "/welcome"
-	default:
-		return string(path)
 	}
+	return string(path)
 }
 
 func contentType(bytes []byte) string {

@@ -4,13 +4,9 @@ import (
 	"testing"
 
 	"polyserve/peers/internal/kit"
-	"polyserve/peers/internal/library"
+	"polyserve/peers/internal/service"
 )
 
 func TestTheContractAndTheDrain(t *testing.T) {
-	entities, err := library.Service()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kit.Whole(t, newServer(entities))
+	kit.Whole(t, newServer(service.New()))
 }

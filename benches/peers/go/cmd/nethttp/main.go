@@ -1,4 +1,4 @@
-// Command nethttp serves the same entities as the twin, on net/http: a goroutine for each connection.
+// Command nethttp serves the entities on net/http: a goroutine for each connection.
 package main
 
 import (

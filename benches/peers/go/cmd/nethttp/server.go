@@ -67,9 +67,6 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request) {
 	if reply.Allow != "" {
 		header.Set("Allow", reply.Allow)
 	}
-	if reply.Server != "" {
-		header.Set("Server", reply.Server)
-	}
 	if reply.Status != http.StatusNoContent {
 		header.Set("Content-Length", strconv.Itoa(len(reply.Body)))
 	}

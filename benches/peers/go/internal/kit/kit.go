@@ -148,7 +148,6 @@ func Contract(t *testing.T, s *Serving) uint64 {
 		{Put("{", ""), "PUT", 400, ""},
 		{Put("[]", ""), "PUT", 422, ""},
 		{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", "POST", 405, ""},
-		{"GET /welcome HTTP/1.1\r\nHost: x\r\n\r\n", "GET", 200, "Welcome!"},
 		{"DELETE /1 HTTP/1.1\r\nHost: x\r\n\r\n", "DELETE", 204, ""},
 		{Get(1, ""), "GET", 404, ""},
 		{Put(entity, ""), "PUT", 201, ""},
@@ -262,62 +261,19 @@ func (c *Client) try(request, method string) (*http.Response, string, error) {
 	return response, string(body), err
 }
 
-// Begins is a server that reports the number of requests in progress.
-type Begins interface{ Begun() int }
-
-// Drains tests a drain. Idle connections must be closed, and all answers counted. If the server implements Begins, a
-// request in progress must be answered. Entity 1 must be stored. asked is the number of requests so far, without the
-// request of Start.
+// Drains tests a drain. Idle connections must be closed, and all answers counted. Entity 1 must be stored. asked is the
+// number of requests so far, without the request of Start.
 func Drains(t *testing.T, s *Serving, asked uint64) {
 	t.Helper()
-	idle, begun := s.Client(t), s.Client(t)
+	idle := s.Client(t)
 	idle.Ask(t, Get(1, ""), "GET")
-	begun.Ask(t, Get(1, ""), "GET")
-	want := run.Counts{Answered: asked + 3}
-	request, begins := Put(Entity(1, "1.5"), ""), false
-	if server, ok := s.server.(Begins); ok {
-		begins, want.Answered = true, asked+4
-		if _, err := io.WriteString(begun, request[:len(request)-5]); err != nil {
-			t.Fatal(err)
-		}
-		awaitBegun(t, server)
-	}
+	want := run.Counts{Answered: asked + 2}
 	counts := make(chan run.Counts, 1)
 	go func() { counts <- s.Drain(t, maxWait) }()
 	if err := idle.Ended(); err != nil {
 		t.Errorf("the idle one: %v", err)
 	}
-	if begins {
-		if response, _ := begun.Ask(t, request[len(request)-5:], "PUT"); response.StatusCode != 200 || !response.Close {
-			t.Errorf("what was begun is answered %v", response)
-		}
-	}
-	if err := begun.Ended(); err != nil {
-		t.Errorf("the other one: %v", err)
-	}
 	if got := <-counts; got != want {
-		t.Errorf("it ended with %+v, not %+v", got, want)
-	}
-}
-
-func awaitBegun(t *testing.T, server Begins) {
-	t.Helper()
-	for end := time.Now().Add(maxWait); server.Begun() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a request that was sent in part has not begun")
-		}
-	}
-}
-
-// Cuts tests a request that never ends: it must be cut at the end of the grace, and counted.
-func Cuts(t *testing.T, s *Serving) {
-	t.Helper()
-	client := s.Client(t)
-	if _, err := io.WriteString(client, "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"); err != nil {
-		t.Fatal(err)
-	}
-	awaitBegun(t, s.server.(Begins))
-	if got, want := s.Drain(t, 50*time.Millisecond), (run.Counts{Answered: 1, Cut: 1}); got != want {
 		t.Errorf("it ended with %+v, not %+v", got, want)
 	}
 }

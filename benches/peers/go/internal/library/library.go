@@ -12,7 +12,6 @@ import (
 
 	"polyserve/peers/internal/run"
 	"polyserve/peers/internal/service"
-	"polyserve/peers/internal/store"
 )
 
 // Main runs the server that build returns, and exits the process. -workers sets GOMAXPROCS.
@@ -21,21 +20,8 @@ func Main(name string, build func(*service.Service) run.Server) {
 		if options.Workers > 0 {
 			runtime.GOMAXPROCS(options.Workers)
 		}
-		entities, err := Service()
-		if err != nil {
-			return nil, err
-		}
-		return build(entities), nil
+		return build(service.New()), nil
 	}))
-}
-
-// Service returns the service over the published store.
-func Service() (*service.Service, error) {
-	entities, err := store.New("rwmutex")
-	if err != nil {
-		return nil, err
-	}
-	return service.New(entities), nil
 }
 
 // HTTP is the server of a library, with the counts of the requests that reach the service. Requests that the library

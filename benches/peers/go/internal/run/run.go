@@ -16,7 +16,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -52,16 +51,11 @@ type Options struct {
 	TLSKey         string
 }
 
-// Parse parses a command line. extra adds the server's own flags. If a flag is missing, the environment variables of
-// the published servers apply: THREAD_POOL_SIZE and TCP_ADDRESS.
-func Parse(name string, words []string, env func(string) string, extra func(*flag.FlagSet)) (Options, error) {
+// Parse parses a command line. extra adds the server's own flags.
+func Parse(name string, words []string, extra func(*flag.FlagSet)) (Options, error) {
 	var options Options
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	listen := env("TCP_ADDRESS")
-	if listen == "" {
-		listen = "127.0.0.1:0"
-	}
-	flags.StringVar(&options.Listen, "listen", listen, "where it listens; port 0 is any that is free")
+	flags.StringVar(&options.Listen, "listen", "127.0.0.1:0", "where it listens; port 0 is any that is free")
 	flags.IntVar(&options.Workers, "workers", 0, "how many serve; 0 is the server's own choice")
 	flags.BoolVar(&options.JSON, "json", false, "say the two lines as JSON")
 	flags.BoolVar(&options.UntilStdinEnds, "until-stdin-ends", false, "drain when standard input ends too")
@@ -76,13 +70,6 @@ func Parse(name string, words []string, env func(string) string, extra func(*fla
 	if flags.NArg() > 0 {
 		return options, fmt.Errorf("%q is not known", flags.Arg(0))
 	}
-	if size := env("THREAD_POOL_SIZE"); size != "" && options.Workers == 0 {
-		workers, err := strconv.Atoi(size)
-		if err != nil || workers < 1 {
-			return options, fmt.Errorf("THREAD_POOL_SIZE cannot be %q", size)
-		}
-		options.Workers = workers
-	}
 	if options.Workers < 0 || options.Workers > MostWorkers {
 		return options, fmt.Errorf("-workers %d is not from 1 to %d", options.Workers, MostWorkers)
 	}
@@ -92,7 +79,7 @@ func Parse(name string, words []string, env func(string) string, extra func(*fla
 // Main runs a server with the flags of the command line. It returns the exit code: 2 if the command line is invalid, 1
 // if the server fails.
 func Main(name string, extra func(*flag.FlagSet), build func(Options) (Server, error)) int {
-	options, err := Parse(name, os.Args[1:], os.Getenv, extra)
+	options, err := Parse(name, os.Args[1:], extra)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}

@@ -12,35 +12,27 @@ import (
 	"time"
 )
 
-func parse(line, size string) (Options, string, error) {
-	env := func(name string) string {
-		return map[string]string{"THREAD_POOL_SIZE": size}[name]
-	}
+func parse(line string) (Options, string, error) {
 	var kind string
-	options, err := Parse("any", strings.Fields(line), env, func(flags *flag.FlagSet) {
+	options, err := Parse("any", strings.Fields(line), func(flags *flag.FlagSet) {
 		flags.SetOutput(io.Discard)
-		flags.StringVar(&kind, "store", "rwmutex", "")
+		flags.StringVar(&kind, "kind", "one", "")
 	})
 	return options, kind, err
 }
 
 func TestCommandLines(t *testing.T) {
-	options, kind, err := parse("-workers 3 --listen=127.0.0.1:8001 -until-stdin-ends -json -store=syncmap", "8")
-	if want := (Options{"127.0.0.1:8001", 3, true, true, "", ""}); err != nil || options != want || kind != "syncmap" {
+	options, kind, err := parse("-workers 3 --listen=127.0.0.1:8001 -until-stdin-ends -json -kind=other")
+	if want := (Options{"127.0.0.1:8001", 3, true, true, "", ""}); err != nil || options != want || kind != "other" {
 		t.Error(options, kind, err)
 	}
-	options, kind, err = parse("", "8")
-	if want := (Options{Listen: "127.0.0.1:0", Workers: 8}); err != nil || options != want || kind != "rwmutex" {
+	options, kind, err = parse("")
+	if want := (Options{Listen: "127.0.0.1:0"}); err != nil || options != want || kind != "one" {
 		t.Error(options, kind, err)
 	}
 	for _, wrong := range []string{"-workers=-1", "-workers 100001", "-workers x", "-pool 3", "now"} {
-		if _, _, err := parse(wrong, ""); err == nil {
+		if _, _, err := parse(wrong); err == nil {
 			t.Error(wrong)
-		}
-	}
-	for _, wrong := range []string{"0", "many"} {
-		if _, _, err := parse("", wrong); err == nil {
-			t.Error("THREAD_POOL_SIZE", wrong)
 		}
 	}
 }

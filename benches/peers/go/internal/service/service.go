@@ -1,11 +1,8 @@
-// Package service answers requests, in the same way on all servers: the entity service of polyserve's contract, and the
-// page of the "Welcome!" experiment.
+// Package service answers requests, in the same way on all servers: the entity service of polyserve's contract.
 package service
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"mime"
 	"strconv"
 	"strings"
@@ -32,43 +29,27 @@ type Reply struct {
 	ContentType string // empty if there is no body
 	Location    string // the path of a created entity, or empty
 	Allow       string // the methods of the path, or empty
-	Server      string // the Server header of the welcome page, or empty
 	Body        []byte
 }
 
-// serverName is only in answers with the welcome page. The published answers have a server name of eight letters.
-const serverName = "go-peers"
-
 // Service answers requests from a store.
 type Service struct {
-	store store.Store
-	lines io.Writer
+	store *store.Store
 }
 
-// New returns a service over store.
-func New(store store.Store) *Service {
-	return &Service{store: store}
-}
-
-// PrintTo makes the service write a line for each request, like the published server. Writes may be concurrent.
-func (s *Service) PrintTo(lines io.Writer) *Service {
-	s.lines = lines
-	return s
+// New returns a service over an empty store.
+func New() *Service {
+	return &Service{store: store.New()}
 }
 
 // Answer answers a request. The body of the reply uses the memory of space if it is large enough. contentType is the
 // Content-Type of the request, or empty.
 func (s *Service) Answer(space []byte, method, target, contentType string, body []byte) Reply {
-	if s.lines != nil {
-		fmt.Fprintln(s.lines, method, target)
-	}
 	path, _, _ := strings.Cut(target, "?")
 	segment, ok := strings.CutPrefix(path, "/")
 	switch {
 	case path == "*" && method == "OPTIONS", segment == "" && ok:
 		return s.root(space, method, contentType, body)
-	case segment == "welcome":
-		return welcome(space, method)
 	case !ok || strings.Contains(segment, "/"):
 		return Failure(space, 404, "there is nothing at this path")
 	}
@@ -135,18 +116,6 @@ func (s *Service) put(space []byte, id *int64, contentType string, body []byte) 
 func isJSON(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (media == JSON || strings.HasSuffix(media, "+json"))
-}
-
-func welcome(space []byte, method string) Reply {
-	const allow = "GET, HEAD, OPTIONS"
-	switch method {
-	case "GET", "HEAD":
-		return Reply{Status: 200, ContentType: JSON, Server: serverName, Body: append(space[:0], "Welcome!"...)}
-	case "OPTIONS":
-		return Reply{Status: 204, Allow: allow}
-	default:
-		return notAllowed(space, allow)
-	}
 }
 
 func notAllowed(space []byte, allow string) Reply {

@@ -3,18 +3,11 @@ package service
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
-
-	"polyserve/peers/internal/store"
 )
 
 func TestTheContract(t *testing.T) {
-	kept, err := store.New("rwmutex")
-	if err != nil {
-		t.Fatal(err)
-	}
-	service := New(kept)
+	service := New()
 	const entity = `{"id":1,"description":"d","value":60.750847}`
 	for i, step := range []struct{ method, target, contentType, body, want string }{
 		{"GET", "/1", "", "", "404"},
@@ -38,8 +31,6 @@ func TestTheContract(t *testing.T) {
 		{"OPTIONS", "/1", "", "", "204 Allow DELETE, GET, HEAD, OPTIONS, PUT"},
 		{"DELETE", "/1", "", "", "204"},
 		{"DELETE", "/1", "", "", "404"},
-		{"GET", "/welcome", "", "", "200 Server go-peers Welcome!"},
-		{"PUT", "/welcome", "", entity, "405 Allow GET, HEAD, OPTIONS"},
 	} {
 		reply := service.Answer(make([]byte, 0, 128), step.method, step.target, step.contentType, []byte(step.body))
 		got := fmt.Sprint(reply.Status)
@@ -48,9 +39,6 @@ func TestTheContract(t *testing.T) {
 		}
 		if reply.Allow != "" {
 			got += " Allow " + reply.Allow
-		}
-		if reply.Server != "" {
-			got += " Server " + reply.Server
 		}
 		if reply.ContentType == JSON {
 			got += " " + string(reply.Body)
@@ -64,19 +52,5 @@ func TestTheContract(t *testing.T) {
 		if (reply.ContentType == "") != (len(reply.Body) == 0) {
 			t.Errorf("%d: %q with a body of %d bytes", i, reply.ContentType, len(reply.Body))
 		}
-	}
-}
-
-func TestALineForEachRequest(t *testing.T) {
-	kept, err := store.New("syncmap")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lines strings.Builder
-	service := New(kept).PrintTo(&lines)
-	service.Answer(nil, "GET", "/1", "", nil)
-	service.Answer(nil, "DELETE", "/2", "", nil)
-	if got := lines.String(); got != "GET /1\nDELETE /2\n" {
-		t.Errorf("%q", got)
 	}
 }
