@@ -34,7 +34,7 @@ graph() { # NAME TITLE FLAG...: records and draws a flame graph
     until grep -qs "listening on " "$work/$name"; do sleep 0.1; done
     local url
     url=$(sed -n "s/.*listening on //p" "$work/$name")
-    taskset -c 1 target/release/polyserve load "$url/welcome" --connections 1000 --duration "$((seconds + 4))s" >/dev/null &
+    taskset -c 1 target/release/polyserve load "$url/" --connections 1000 --duration "$((seconds + 4))s" >/dev/null &
     local load=$!
     sleep 2 # all connections are open after that
     perf record -q -e cpu-clock -F 997 -g -p "$server" -o "$work/data" -- sleep "$seconds"

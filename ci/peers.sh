@@ -47,13 +47,13 @@ cargo run -q --release -p polyserve-cli -- bench tasks --set mode.task=5ms --set
 
 manifest=benches/ladder/Cargo.toml
 cargo fmt --check --manifest-path "$manifest"
-cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/ladder/clippy --all-targets --features all,warp,mimalloc -- -D warnings
+cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/ladder/clippy --all-targets --features serve,warp,mimalloc -- -D warnings
 # A rung of each kind of patch, on a build without link-time optimisation.
-rungs='"peer:ladder/warp","peer:ladder/pool_server","peer:ladder/tokio_per_core"'
+rungs='"peer:ladder/listing","peer:ladder/warp","peer:ladder/pool_server","peer:ladder/tokio_per_core"'
 cargo run -q --release -p polyserve-cli -- bench ladder --set "contestants=[$rungs]" --set claim=[] --set rounds=3 \
     --set 'sweep={connections=[8]}'
-for patch in waker-array header-hash clock-reads; do
-    benches/ladder/build.sh "$PWD/target/ladder/$patch" warp
+for patch in pipeline-flush waker-array header-hash clock-reads; do
+    benches/ladder/build.sh "$PWD/target/ladder/$patch" welcome
 done
 benches/ladder/build.sh "$PWD/target/ladder/pipeline-flush" serve
 # Each optimisation of our codec has its effect in our sources, and in the patched copies that the rungs were built from.

@@ -13,6 +13,7 @@ dependency() {
         waker-array) echo tokio ;;
         header-hash) echo http ;;
         clock-reads) echo hyper ;;
+        listing-pipeline-flush) echo warp ;;
     esac
 }
 
@@ -33,19 +34,29 @@ apply() {
 }
 
 if [ "$1" = --check ]; then
-    # The workspace has the same versions of the dependencies, and their sources.
+    # The workspace has the same versions of the dependencies, and their sources. warp is in the package of the listings alone.
     for file in patches/*.patch; do
         patch=$(basename "$file" .patch)
         crate=$(dependency "$patch")
         source=$root
-        [ -z "$crate" ] || source=$(source_of "$crate" "$root/Cargo.toml")
+        case $crate in
+            '') ;;
+            warp) source=$(source_of warp "$root/benches/twins/Cargo.toml") ;;
+            *) source=$(source_of "$crate" "$root/Cargo.toml") ;;
+        esac
         apply "$patch" "$source" --check
     done
     exit
 fi
 
 target=$1 binary=$2
-lto=false units=16 features=$binary flags=() patches=()
+lto=false units=16 flags=() patches=()
+# The listing is a twin, and has no feature of its own.
+case $binary in
+    welcome) package=benches/twins features= ;;
+    *) package=benches/ladder features=$binary ;;
+esac
+cd "$root/$package"
 pipeline_flush= date_cache=
 IFS=+ read -ra words <<<"$(basename "$target")"
 for word in "${words[@]}"; do
@@ -62,10 +73,13 @@ for word in "${words[@]}"; do
         *) echo "there is no setting $word" >&2; exit 2 ;;
     esac
 done
-# Our servers without an optimisation are a patch of our sources. warp has flags for these.
+# Our servers without an optimisation are a patch of our sources. `warp` has flags for these. The server of warp, which the listing
+# uses, has no such setting.
 if [ "$binary" = serve ]; then
     [ -n "$date_cache" ] || patches=(without-date-cache "${patches[@]}")
     [ -n "$pipeline_flush" ] || patches=(without-pipeline-flush "${patches[@]}")
+elif [ -n "$pipeline_flush" ]; then
+    patches=(listing-pipeline-flush "${patches[@]}")
 fi
 
 locked=(--locked) arguments=()
@@ -73,13 +87,13 @@ if [ ${#patches[@]} -gt 0 ]; then
     name=$(IFS=+ && echo "${patches[*]}")
     copy=$root/target/ladder/patched/$name
     # Of the same sources, the copy stays as it is, so that cargo does not build it again.
-    sources=$(cd "$root" && find Cargo.toml crates benches/ladder -name target -prune -o -type f -print0 | sort -z |
+    sources=$(cd "$root" && find Cargo.toml crates benches/ladder benches/twins -name target -prune -o -type f -print0 | sort -z |
         xargs -0 sha256sum | sha256sum)
     if [ "$(cat "$copy.sources" 2>/dev/null)" != "$sources" ]; then
         rm -rf "$copy" "$copy.sources"
         mkdir -p "$copy/benches"
         cp -a "$root/Cargo.toml" "$root/crates" "$copy/"
-        cp -a "$root/benches/ladder" "$copy/benches/"
+        cp -a "$root/benches/ladder" "$root/benches/twins" "$copy/benches/"
         for patch in "${patches[@]}"; do
             crate=$(dependency "$patch")
             if [ -z "$crate" ]; then apply "$patch" "$copy"; continue; fi
@@ -97,7 +111,7 @@ if [ ${#patches[@]} -gt 0 ]; then
         arguments+=(--config "patch.crates-io.$crate.path=\"$copy/$crate\"")
         flags+=(--cap-lints=allow)
     done
-    cd "$copy/benches/ladder"
+    cd "$copy/$package"
 fi
 CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]-}") exec cargo build --color=never --release "${locked[@]}" "${arguments[@]}" \
     --target-dir "$target" --bin "$binary" --features "$features" \

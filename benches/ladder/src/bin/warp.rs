@@ -1,5 +1,6 @@
-//! warp's filters on hyper's connections, as in the published ladder. warp's own server does not set TCP_NODELAY, so
-//! every batch of pipelined answers would wait for 40 ms. Therefore this program accepts the connections itself.
+//! warp's filters on hyper's connections, for pipelined requests. warp's own server, which the published listing uses, does
+//! not set TCP_NODELAY, so every batch of pipelined answers would wait for 40 ms. Therefore this program accepts the
+//! connections itself.
 //!
 //! Two rungs are set by flags and need no separate build. `--without=pipeline_flush` makes hyper send every answer
 //! separately. `--without=date_cache` formats a date per answer; by default, hyper formats a date once per second.
@@ -74,7 +75,7 @@ async fn serve(listener: TcpListener, args: Args) -> io::Result<()> {
     let Args { pipeline_flush, date_cache, .. } = args;
     let mut http1 = http1::Builder::new();
     http1.pipeline_flush(pipeline_flush).timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    let welcome = warp::path!("welcome").and(warp::get().or(warp::head()).unify()).map(move || welcome(date_cache));
+    let welcome = warp::path::end().and(warp::get().or(warp::head()).unify()).map(move || welcome(date_cache));
     let service = TowerToHyperService::new(warp::service(welcome));
     loop {
         let Ok((stream, _)) = listener.accept().await else {

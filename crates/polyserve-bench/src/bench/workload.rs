@@ -18,7 +18,7 @@ pub struct BenchWorkload {
     pub service: Option<String>,
     /// The file of the requests to the service, relative to the definition.
     pub requests: Option<PathBuf>,
-    /// Whether the request is `GET /welcome`, with the answer `Welcome!`, in place of the entities.
+    /// Whether the request is `GET /`, with the answer `Welcome!`, in place of the entities.
     pub welcome: bool,
     /// Entities: the weights of reading and writing.
     #[serde(deserialize_with = "from_text")]
@@ -120,7 +120,7 @@ impl BenchWorkload {
         let values = |axis, fixed: u64| in_words(sweep, axis, fixed);
         let varies = |axis| sweep.contains_key(&axis);
         let requests = match (&self.service, &self.requests) {
-            _ if self.welcome => String::from("GET /welcome"),
+            _ if self.welcome => String::from("GET / for Welcome!"),
             (Some(service), Some(file)) => format!("the requests of {} to the service {service}", file.display()),
             _ => {
                 let mix = if varies(SweepAxis::Method) {
@@ -204,7 +204,7 @@ fn mix_in_words(mix: Mix) -> String {
 ///
 /// Returns an error if the request is not valid, which never happens.
 pub fn welcome() -> Result<Traffic, LoadError> {
-    let exchange = Exchange::new("GET", "/welcome").with(|welcome| welcome.answers = vec![b"Welcome!".to_vec()]);
+    let exchange = Exchange::new("GET", "/").with(|welcome| welcome.answers = vec![b"Welcome!".to_vec()]);
     Traffic::expecting(vec![exchange])
 }
 

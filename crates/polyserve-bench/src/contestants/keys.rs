@@ -54,7 +54,7 @@ pub enum Serves {
     Entities,
     /// One fixed answer.
     Fixed,
-    /// The text `Welcome!` for any path.
+    /// The text `Welcome!` at `/`.
     Welcome,
     /// A page that sometimes waits.
     Page,

@@ -36,7 +36,7 @@ fn entries() -> [ServiceEntry; 2] {
             &[Promise::AnswersNowOrLater],
             |_| Arc::new(Page::default()),
         ),
-        Entry::service("welcome", "GET /welcome is Welcome!", &[Promise::AnswersNow], |_| Arc::new(Welcome)),
+        Entry::service("welcome", "GET / is Welcome!", &[Promise::AnswersNow], |_| Arc::new(Welcome)),
     ]
 }
 

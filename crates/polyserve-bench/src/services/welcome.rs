@@ -1,9 +1,9 @@
-//! `welcome`: it answers `GET /welcome` with `Welcome!`, as in the published experiment on optimisations (`bench ladder`).
+//! `welcome`: it answers `GET /` with `Welcome!`, as in the published experiment on optimisations (`bench ladder`).
 
 use polyserve::http::StatusCode;
 use polyserve::{Answer, Body, Head, Reply, Request, Service, get_only};
 
-/// The service that answers `GET /welcome`.
+/// The service that answers `GET /`.
 ///
 /// ```
 /// use polyserve::{Running, Server, ServerExt};
@@ -18,10 +18,10 @@ pub struct Welcome;
 impl Service for Welcome {
     fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
         let welcome = Reply::new(StatusCode::OK, "application/json", Body::Static(b"Welcome!"));
-        Answer::Now(get_only(&request.head, "/welcome").unwrap_or(welcome))
+        Answer::Now(get_only(&request.head, "/").unwrap_or(welcome))
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        get_only(head, "/welcome")
+        get_only(head, "/")
     }
 }

@@ -60,7 +60,7 @@ fn for_people() {
             "a log with group commit",
             "linearizable, answers now, or later, durable, scans if its repo does",
         ),
-        ("welcome", "GET /welcome is Welcome!", "answers now"),
+        ("welcome", "GET / is Welcome!", "answers now"),
     ] {
         let place = lines.iter().position(|line| line.split_whitespace().next() == Some(name));
         let place = place.unwrap_or_else(|| panic!("{name} is not in\n{listed}"));

@@ -50,7 +50,7 @@ fn a_reference_is_served_by_its_name() {
 #[test]
 fn every_service_answers() {
     for (service, request, answered) in [
-        ("welcome", "GET /welcome HTTP/1.0\r\n\r\n", "Welcome!"),
+        ("welcome", "GET / HTTP/1.0\r\n\r\n", "Welcome!"),
         ("echo", "POST /any HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi", "hi"),
         ("page", "GET / HTTP/1.0\r\n\r\n", "</html>\n"),
     ] {

@@ -409,9 +409,9 @@ fn a_load_speaks_tls() {
     has(&misused(&format!("load http://{}/ --cert a --key b -n 1", serving.addr)), &["--cert and --key are for https"]);
     // The answer is discovered first.
     let serving = serve(&format!("--service welcome {args}"));
-    let report = json(&format!("load https://localhost:{}/welcome --insecure -n 50", serving.addr.port()));
+    let report = json(&format!("load https://localhost:{}/ --insecure -n 50", serving.addr.port()));
     assert_eq!(report["answered"], 50, "{report}");
-    let other = format!("load https://{}/welcome --ca {dir}/other.pem -n 50", serving.addr);
+    let other = format!("load https://{}/ --ca {dir}/other.pem -n 50", serving.addr);
     has(&failed(&other), &["invalid peer certificate"]);
 }
 
