@@ -146,7 +146,7 @@ never polyserve 'polyserve-(async|memory|cluster|durable|percore|threadpool)|das
 never polyserve 'polyserve-async|tokio|hyper|hdrhistogram' --no-default-features --features threadpool,dashmap
 never polyserve 'clap|criterion' --all-features
 # The build of the first command in the README.
-never polyserve-examples 'polyserve-(async|cluster|durable|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap'
+never polyserve-examples 'polyserve-(async|cluster|durable|conformance|bench|load|cli)|tokio|hyper|axum|clap'
 
 echo
 echo "== a server on a thread pool needs at most 50 crates"

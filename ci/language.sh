@@ -16,7 +16,7 @@ my @pages = glob '*.md docs/*.md docs/decisions/*.md';
 # Types that may have the same name as a public type of another crate, and the reasons.
 my %shared_types = (
     Framing => 'How the end of a body is found: of a request in the codec, of an answer in the load, of both in the broken servers.',
-    Header => 'A header field of a request in the core, the first line of a journal in the lab.',
+    Header => 'A header field of a request in the core, the first line of a journal in the instrument.',
     Key => 'The key of a cell of an experiment.',
     Report => 'The result of an experiment; the load has the result of one load.',
 );

@@ -1,4 +1,4 @@
-//! The protocol between the lab and a contestant, in lines of JSON: a request, a line for each finished task, and a
+//! The protocol between the instrument and a contestant, in lines of JSON: a request, a line for each finished task, and a
 //! line that ends the answer. Our contestants and the program in Go use the same protocol.
 
 use serde::{Deserialize, Serialize};
