@@ -43,7 +43,7 @@ use row::CellContestants;
 /// The result of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The answer in a sentence.
+    /// The answer in a sentence. Another one follows if the run cannot answer all claims of the definition.
     pub answer: String,
     /// The description of the run.
     #[serde(flatten)]
@@ -71,7 +71,7 @@ pub struct Report {
     /// Whether a scenario had no error, or a trial has passed; `None` in other modes, and if a trial was ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
-    /// The verdicts on the definition's claims; none if the run has too few rounds.
+    /// The verdicts on the claims of the definition that the run can answer.
     pub claims: Vec<Claim>,
     /// Whether it was ended early.
     pub interrupted: bool,
@@ -97,15 +97,16 @@ impl Report {
         let rows = cells.into_iter().map(rows_at).collect::<anyhow::Result<Vec<_>>>()?.concat();
         let (not_run, failed): (Vec<_>, Vec<_>) =
             records.absences().partition(|(_, absence)| absence.reason == Reason::NotAvailable);
-        let claims = claims(&plan, records, seed)?;
+        let (claims, unanswered) = claims(&plan, records, seed)?;
         let tables = tables(&plan, &rows, records)?;
         let charts = charts_of_all(&plan, &rows, records)?;
+        let answer = match plan.mode {
+            ModeKind::Scenario => scenario::answer(records)?,
+            ModeKind::Trial => TrialResult::of(&plan, records)?.answer(),
+            _ => answer(&plan, &rows, figure, !claims.is_empty()),
+        };
         Ok(Self {
-            answer: match plan.mode {
-                ModeKind::Scenario => scenario::answer(records)?,
-                ModeKind::Trial => TrialResult::of(&plan, records)?.answer(),
-                _ => answer(&plan, &rows, figure, !claims.is_empty()),
-            },
+            answer: [answer].into_iter().chain(unanswered).collect::<Vec<_>>().join(" "),
             rows,
             tables,
             charts,

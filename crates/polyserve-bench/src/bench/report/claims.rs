@@ -9,10 +9,16 @@ use crate::bench::published::PublishedFigures;
 use crate::claim::{ClaimDefinition, ClaimRow, ClaimSet};
 use crate::experiment::Records;
 use crate::report::Claim;
+use crate::report::figures::counted;
 
-/// The verdicts on the definition's claims. A run with too few rounds answers none: its answer says so. A bound of a page is a matter
-/// of seconds, so one round decides a claim that needs no more.
-pub(super) fn claims(plan: &BenchPlan, records: &Records, seed: u64) -> anyhow::Result<Vec<Claim>> {
+/// The verdicts on the definition's claims that the run can answer, and a sentence about the others, if there are any. The quick part,
+/// too few rounds and contestants that were not asked for answer none. A bound of a page is a matter of seconds, so one round decides
+/// a claim that needs no more.
+pub(super) fn claims(
+    plan: &BenchPlan,
+    records: &Records,
+    seed: u64,
+) -> anyhow::Result<(Vec<Claim>, Option<String>)> {
     // A pattern that stands for no contestant of the run has no claim.
     let takes_part = |claim: &ClaimDefinition| plan.contestants.iter().any(|name| claim.left.match_name(name));
     let is_asked = |claim: &ClaimDefinition| claim.contestant_names().next().is_some() || takes_part(claim);
@@ -22,9 +28,17 @@ pub(super) fn claims(plan: &BenchPlan, records: &Records, seed: u64) -> anyhow::
         _ => plan.mode.min_rounds(),
     };
     let mut claims: Vec<ClaimDefinition> = definition_key(plan, "claim")?;
-    claims.retain(|claim| is_asked(claim) && plan.rounds >= min_rounds(claim).min(plan.mode.min_rounds()));
-    if claims.is_empty() || plan.quick {
-        return Ok(Vec::new());
+    claims.retain(is_asked);
+    let all = claims.len();
+    let has_rounds = |claim: &ClaimDefinition| plan.rounds >= min_rounds(claim).min(plan.mode.min_rounds());
+    // One that could not take part has an absence, which the verdict explains.
+    let is_left_out = |name: &String| {
+        !plan.contestants.contains(name) && records.absences().all(|(key, _)| key.contestant != *name)
+    };
+    claims.retain(|claim| !plan.quick && has_rounds(claim) && !claim.contestant_names().any(is_left_out));
+    let unanswered = (claims.len() < all).then(|| unanswered(plan, claims.len(), all));
+    if claims.is_empty() {
+        return Ok((Vec::new(), unanswered));
     }
     let set = ClaimSet { name: plan.name.clone(), baseline: Some(plan.baseline.clone()), claims };
     let at_cell =
@@ -38,7 +52,19 @@ pub(super) fn claims(plan: &BenchPlan, records: &Records, seed: u64) -> anyhow::
     let absent = absent.map(|(key, absence)| at_cell(ClaimRow::absent(&key.contestant, &absence.why), key));
     let rows = derived::rows(plan.mode, measured.chain(absent).collect(), records)?;
     let verdicts = set.verdicts(&rows, seed);
-    with_published_verdicts(verdicts, set, &definition_key(plan, "published")?)
+    Ok((with_published_verdicts(verdicts, set, &definition_key(plan, "published")?)?, unanswered))
+}
+
+/// How many claims of the definition a run answers that cannot answer all.
+fn unanswered(plan: &BenchPlan, judged: usize, all: usize) -> String {
+    let part = match plan.rounds {
+        _ if plan.quick => String::from("The quick part"),
+        rounds => format!("This run, of {} and {},", counted(rounds as u64, "round"), counted(plan.contestants.len() as u64, "contestant")),
+    };
+    match judged {
+        0 => format!("{part} answers none of the definition's claims."),
+        _ => format!("{part} answers {judged} of the definition's {all} claims."),
+    }
 }
 
 /// The claims about many cells, with the verdicts on them by the published tables. These have one round and no noise, so every

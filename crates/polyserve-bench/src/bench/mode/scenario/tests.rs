@@ -50,6 +50,26 @@ fn records(contestants: &[&str], lines: &[Value]) -> Records {
     fixtures::records(&fixtures::header(NAME, plan), lines).unwrap()
 }
 
+/// A run that cannot answer the claims says so once, and has none.
+#[test]
+fn a_run_that_cannot_answer_the_claims_says_so() {
+    let lines = [lines(RUST, "burst", 40_000, 0, 0)];
+    let mut records = records(&[RUST, GO], lines.as_flattened());
+    let report = Report::of(&records).unwrap();
+    assert!(report.claims.len() == 2 && !report.answer.contains("claims"), "{}", report.answer);
+    records.header.plan["quick"] = true.into();
+    let report = Report::of(&records).unwrap();
+    assert!(report.claims.is_empty());
+    assert!(report.answer.ends_with("The quick part answers none of the definition's claims."));
+    assert_eq!(report.to_string().matches("claims").count(), 1, "{report}");
+    records.header.plan["quick"] = false.into();
+    records.header.plan["definition"]["claim"][1]["left"] = "go/another".into();
+    let report = Report::of(&records).unwrap();
+    assert_eq!(report.claims.len(), 1);
+    let unanswered = "This run, of 1 round and 2 contestants, answers 1 of the definition's 2 claims.";
+    assert!(report.answer.ends_with(unanswered), "{}", report.answer);
+}
+
 fn claims(contestants: &[&str], lines: &[[Value; 2]]) -> Vec<Claim> {
     Report::of(&records(contestants, lines.as_flattened())).unwrap().claims
 }
