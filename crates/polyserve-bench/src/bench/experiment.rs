@@ -2,6 +2,7 @@
 //!
 //! Invariant: the samples of a cell and a round were measured together. Cost: the measurements of the cells.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use anyhow::bail;
@@ -106,6 +107,9 @@ pub struct BenchPlan {
     pub definition: Value,
     /// The given settings of servers.
     pub settings: Value,
+    /// The servers that a star stands for and that the system does not allow, each with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_allowed: BTreeMap<String, String>,
     /// The requests to a service; null without one.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub requests: Value,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use polyserve::percore::IoUring;
 use rustix::process::Signal;
 
-use super::{MAX_WAIT, Serving, ask, get, has, polyserve, serve, text, until};
+use super::{Dir, MAX_WAIT, Serving, ask, get, has, polyserve, serve, text, until};
 
 /// Returns the command as it runs where io_uring is forbidden, as in most containers: strace refuses the system call that makes a ring.
 /// Prints a note and returns `None` if strace cannot trace here. With `-D`, the command is the child, and strace its grandchild.
@@ -57,6 +57,26 @@ fn a_server_that_is_not_allowed_is_listed_with_the_reason() {
     let refused = serve.output().expect("the command runs");
     assert_eq!((refused.status.code(), refused.stdout.as_slice()), (Some(2), &b""[..]));
     has(&text(&refused.stderr), &["the server \"io_uring\" needs what the system does not allow", REASON]);
+}
+
+/// Regression test: a star stood for fewer servers, and neither the output nor the record told which.
+#[test]
+fn a_star_names_the_server_that_is_not_allowed() {
+    let dir = Dir::new("not-allowed");
+    let contestants = r#"contestants=["catalog:*ing*/sharded"]"#;
+    let few = "--set rounds=1 --set mode.latency=false --set mode.slice=20ms --set sweep={} --set chart=[] --set workload.connections=2";
+    let line = format!("bench keys {few} --set workload.keys=2 --set {contestants} --out {dir}");
+    let Some(mut bench) = without_ring("a_star_names_the_server_that_is_not_allowed", &line) else { return };
+    let output = bench.output().expect("the command runs");
+    assert!(output.status.success(), "{output:?}");
+    let log = text(&output.stderr);
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("does not allow")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    has(lines[0], &["left out", "io_uring (", "io_uring is forbidden here"]);
+    has(dir.lines("keys.jsonl")[0]["plan"]["not_allowed"]["io_uring"].as_str().unwrap(), &["io_uring is forbidden here"]);
+    let nothing = format!("bench keys {few} --set contestants=[\"catalog:io*/sharded\"]");
+    let mut nothing = without_ring("a_star_names_the_server_that_is_not_allowed", &nothing).expect("it traces");
+    has(&text(&nothing.output().expect("the command runs").stderr), &["catalog:io*/sharded", "io_uring is forbidden here"]);
 }
 
 /// The names of the threads of a process, without the numbers of the loops.

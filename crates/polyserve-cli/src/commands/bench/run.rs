@@ -114,6 +114,11 @@ impl Run<'_> {
             }
             check_claims(definition, contestants.iter().chain(absent.iter().map(|absent| &absent.key.contestant)))?;
         }
+        let not_allowed = self.not_allowed();
+        if !not_allowed.is_empty() {
+            let all: Vec<String> = not_allowed.iter().map(|(name, reason)| format!("{name} ({reason})")).collect();
+            eprintln!("left out, because the system does not allow it: {}", all.join(", "));
+        }
         Ok(BenchPlan {
             name: definition.name.clone(),
             about: definition.about.clone(),
@@ -128,6 +133,7 @@ impl Run<'_> {
             rounds: definition.rounds,
             definition: serde_json::to_value(&definition.table)?,
             settings: self.config.given()?,
+            not_allowed,
             requests: Value::Null,
         })
     }

@@ -1,5 +1,7 @@
 //! The contestants that a pattern of a definition stands for.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Error, bail};
 use polyserve::catalog::Catalog;
 use polyserve_bench::bench::{ContestantOrigin, Pattern, SweepCell};
@@ -89,6 +91,20 @@ impl Run<'_> {
         contestants
     }
 
+    /// The servers that a star stands for and that the system does not allow, each with the reason.
+    pub(super) fn not_allowed(&self) -> BTreeMap<String, String> {
+        let catalog = self.session.catalog;
+        let patterns = || self.patterns().filter(|one| one.origin == ContestantOrigin::Catalog && one.has_star());
+        let is_meant = |server: &str| {
+            patterns().any(|pattern| {
+                let pairs = |has_repos| pairs_of(server, pattern, catalog, has_repos).unwrap_or_default();
+                [true, false].into_iter().flat_map(pairs).any(|pair| self.wants(&pair.name()))
+            })
+        };
+        let named = catalog.servers_not_allowed().map(|(entry, reason)| (entry.name.clone(), reason));
+        named.filter(|(server, _)| is_meant(server)).collect()
+    }
+
     /// The contestants of a pattern, in the order of the catalog or of the file of contestants. `has_repos` is false if servers take
     /// part without a repo.
     ///
@@ -133,29 +149,43 @@ impl Run<'_> {
 /// The pairs of the catalog that a pattern stands for.
 fn pairs(pattern: &Pattern, catalog: &Catalog, has_repos: bool) -> anyhow::Result<Vec<Pair>> {
     let name = &pattern.name;
-    let parsed = || Pair::parse(name, catalog).map_err(Error::msg);
     if !pattern.has_star() {
         // A service may use a repo.
         if !has_repos && (catalog.server(name).is_ok() || Pair::parse(name, catalog).is_err()) {
             let server = catalog.server(name)?.name.clone();
             return Ok(vec![Pair { server, repo: String::new() }]);
         }
-        let pair = parsed()?;
+        let pair = Pair::parse(name, catalog).map_err(Error::msg)?;
         let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
         return Ok(vec![Pair { server, repo }]);
     }
+    let of = |server: &str| pairs_of(server, pattern, catalog, has_repos);
+    let found: Vec<Vec<Pair>> =
+        catalog.servers().iter().map(|entry| of(&entry.name)).collect::<anyhow::Result<Vec<_>>>()?;
+    if found.iter().any(|pairs| !pairs.is_empty()) {
+        return Ok(found.concat());
+    }
+    let is_meant = |server: &str| of(server).is_ok_and(|pairs| !pairs.is_empty());
+    match catalog.servers_not_allowed().find(|(entry, _)| is_meant(&entry.name)) {
+        Some((_, reason)) => bail!("catalog:{name} stands for a server that the system does not allow: {reason}"),
+        None => bail!("nothing in the catalog matches catalog:{name}; see `polyserve list`"),
+    }
+}
+
+/// The pairs of this server that a pattern with a star stands for.
+fn pairs_of(server: &str, pattern: &Pattern, catalog: &Catalog, has_repos: bool) -> anyhow::Result<Vec<Pair>> {
+    let name = &pattern.name;
     let repos: Vec<String> = match has_repos {
         false => vec![String::new()],
-        true if name.contains(':') => vec![catalog.repo(&parsed()?.repo)?.name.clone()], // a repo at a location
+        // A repo at a location.
+        true if name.contains(':') => {
+            let pair = Pair::parse(name, catalog).map_err(Error::msg)?;
+            vec![catalog.repo(&pair.repo)?.name.clone()]
+        }
         true => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
     };
-    let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
-    let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
-    let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
-    if found.is_empty() {
-        bail!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
-    }
-    Ok(found)
+    let all = repos.into_iter().map(|repo| Pair { server: server.to_owned(), repo });
+    Ok(all.filter(|pair| pattern.matches(&pair.name())).collect())
 }
 
 /// The executors of the catalog and the other ways to run tasks. An executor takes precedence over another of its name.
