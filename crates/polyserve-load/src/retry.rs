@@ -12,7 +12,8 @@ use crate::report::{histogram, quantiles};
 /// HotOS 2021).
 ///
 /// The deadline counts from the time at which the attempt is due, the timeout from the time at which it is sent. After
-/// its timeout a client closes the connection. An attempt also ends if no connection is free for that time.
+/// its timeout a client closes the connection. An attempt also ends if no connection is free for that time. A client does not wait
+/// for as long as the `Retry-After` of a refusal asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
@@ -21,8 +22,6 @@ pub struct Retry {
     /// The mean pause before the second attempt. Each further one is twice as long. A pause is at random from half to one and a half of
     /// its mean. Default 20 ms.
     pub pause: Duration,
-    /// Whether a pause after a refusal is at least as long as its `Retry-After` asks. Default false.
-    pub honours_retry_after: bool,
     /// An answer within this time is good. Default 100 ms.
     pub deadline: Duration,
 }
@@ -30,7 +29,7 @@ pub struct Retry {
 impl Default for Retry {
     fn default() -> Self {
         let [pause, deadline] = [20, 100].map(Duration::from_millis);
-        Self { attempts: 3, pause, honours_retry_after: false, deadline }
+        Self { attempts: 3, pause, deadline }
     }
 }
 

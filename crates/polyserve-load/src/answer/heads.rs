@@ -13,8 +13,6 @@ pub(crate) struct AnswerFields {
     pub(crate) framing: Framing,
     /// Whether the server closes the connection after this answer.
     pub(crate) closes: bool,
-    /// The seconds of `Retry-After`, if it has a number.
-    pub(crate) retry_after: Option<u32>,
 }
 
 /// How the end of the body is found.
@@ -163,7 +161,7 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
     let is_http_1_0 = response.version == Some(0);
     let (mut content_length, mut is_chunked, mut is_encoded, mut close, mut keep_alive) =
         (None, false, false, false, false);
-    let (mut date, mut retry_after) = (None, None);
+    let mut date = None;
     for httparse::Header { name, value } in response.headers.iter() {
         if name.eq_ignore_ascii_case("content-length") {
             let size = size(value).filter(|size| content_length.is_none_or(|other| other == *size));
@@ -175,8 +173,6 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
             let tokens = || value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
             close |= tokens().any(|token| token.eq_ignore_ascii_case(b"close"));
             keep_alive |= tokens().any(|token| token.eq_ignore_ascii_case(b"keep-alive"));
-        } else if name.eq_ignore_ascii_case("retry-after") {
-            retry_after = size(value).and_then(|seconds| seconds.try_into().ok());
         } else if name.eq_ignore_ascii_case("date") && is_date(value) {
             date = Some((value.as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize));
         }
@@ -191,7 +187,6 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
         status: response.code.unwrap_or_default(),
         framing,
         closes: close || (is_http_1_0 && !keep_alive),
-        retry_after,
     };
     Ok(Some((parsed, length, date)))
 }

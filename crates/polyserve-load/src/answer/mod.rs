@@ -82,11 +82,6 @@ impl Reader {
         (self.head.status, std::mem::take(&mut self.discovered))
     }
 
-    /// Returns the seconds of `Retry-After` of the last answer with an unexpected status.
-    pub(crate) fn retry_after(&self) -> Option<u32> {
-        self.head.retry_after
-    }
-
     /// Returns the beginning of the body of the last answer with an unexpected status.
     pub(crate) fn excerpt(&self) -> String {
         excerpt(&self.excerpt)

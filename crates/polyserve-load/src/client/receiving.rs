@@ -93,10 +93,9 @@ impl WorkerState {
                 }
                 Ok((used, ReadStep::Done { closes, unexpected })) => {
                     rest = rest.get(used..).unwrap_or_default();
-                    let retry_after = connection.reader.retry_after();
                     match unexpected {
                         None => self.right(&pending, &mut equal_latencies),
-                        Some(503) if self.attempt_failed(&pending, FailedAttempt::Rejected(retry_after)) => {}
+                        Some(503) if self.attempt_failed(&pending, FailedAttempt::Rejected) => {}
                         Some(status) => self.fail_status(connection, &pending, status),
                     }
                     self.settled(connection, index, closes, unexpected.is_none());

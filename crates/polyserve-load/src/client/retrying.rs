@@ -52,8 +52,8 @@ impl Eq for WaitingRequest {}
 /// How an attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailedAttempt {
-    /// A 503, with the seconds of its `Retry-After`.
-    Rejected(Option<u32>),
+    /// A 503.
+    Rejected,
     /// There was no answer in time.
     TimedOut,
 }
@@ -97,24 +97,17 @@ impl Retrying {
     /// Notes a failed attempt. The request waits for its next one, if it has one.
     fn failed(&mut self, pending: &Pending, how: FailedAttempt, now: u64, is_counting: bool) {
         let count = u64::from(is_counting);
-        let asked = match how {
-            FailedAttempt::Rejected(asked) => {
-                self.report.rejected += count;
-                asked
-            }
-            FailedAttempt::TimedOut => {
-                self.report.timeouts += count;
-                None
-            }
-        };
+        match how {
+            FailedAttempt::Rejected => self.report.rejected += count,
+            FailedAttempt::TimedOut => self.report.timeouts += count,
+        }
         if pending.attempt >= self.retry.attempts {
             self.report.given_up += count;
             return;
         }
         let pause = self.retry.pause_after(pending.attempt, arrivals::unit(&mut self.random));
-        let asked = asked.filter(|_| self.retry.honours_retry_after).map_or(0, |s| u64::from(s) * 1_000_000_000);
         self.report.retries += count;
-        let (due, attempt) = (now.saturating_add(pause + asked), pending.attempt + 1);
+        let (due, attempt) = (now.saturating_add(pause), pending.attempt + 1);
         self.waiting.push(WaitingRequest(Pending { due, attempt, retries: 0, ..*pending }));
     }
 }

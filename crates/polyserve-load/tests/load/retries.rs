@@ -53,15 +53,6 @@ fn a_refused_request_is_good_later() {
     assert!(late.good == 0 && late.late > 0, "{late:?}");
 }
 
-/// The load is over before the second that the server asks for.
-#[test]
-fn a_client_waits_for_as_long_as_a_refusal_asks() {
-    let target = serve(|_, stream| send(stream, REFUSAL));
-    let all = retried(&load(target, |retry| retry.honours_retry_after = true));
-    assert!(all.rejected > 0 && all.rejected <= all.offered && all.given_up == 0, "{all:?}");
-    assert_eq!(all.retries, all.rejected);
-}
-
 #[test]
 fn a_client_without_an_answer_in_time_sends_its_request_again() {
     let (release, latch) = mpsc::channel::<()>();

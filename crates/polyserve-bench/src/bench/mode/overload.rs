@@ -64,14 +64,12 @@ pub struct OverloadMode {
     /// The mean pause of a client before its second attempt; it doubles with each.
     #[serde(deserialize_with = "time")]
     pub pause: Duration,
-    /// Whether the clients wait for as long as `Retry-After` asks.
-    pub honours_retry_after: bool,
 }
 
 impl Default for OverloadMode {
     fn default() -> Self {
         let [deadline, timeout, pause] = [50, 100, 20].map(Duration::from_millis);
-        Self { slice: Duration::from_secs(1), deadline, timeout, attempts: 3, pause, honours_retry_after: false }
+        Self { slice: Duration::from_secs(1), deadline, timeout, attempts: 3, pause }
     }
 }
 
@@ -104,15 +102,13 @@ impl OverloadMode {
     fn retry(&self) -> Retry {
         Retry::default().with(|retry| {
             (retry.attempts, retry.pause, retry.deadline) = (self.attempts, self.pause, self.deadline);
-            retry.honours_retry_after = self.honours_retry_after;
         })
     }
 
     /// The clients in words.
     pub(super) fn in_words(&self) -> String {
-        let Self { deadline, timeout, attempts, honours_retry_after, .. } = self;
-        let asked = if *honours_retry_after { "wait as Retry-After asks" } else { "ignore Retry-After" };
-        format!("{attempts} attempts, timeout {timeout:?}, deadline {deadline:?}; clients {asked}")
+        let Self { deadline, timeout, attempts, .. } = self;
+        format!("{attempts} attempts, timeout {timeout:?}, deadline {deadline:?}; clients ignore Retry-After")
     }
 }
 
