@@ -57,7 +57,7 @@ macro_rules! builtin {
 
 /// The definitions that the command contains.
 const BUILTIN: &[(&str, &str)] = builtin!(
-    "capacity" "compare-get" "crowd" "crowd-slow" "connections" "keys"
+    "capacity" "compare-get" "cost" "crowd" "crowd-slow" "connections" "keys"
     "ladder" "matrix" "overload" "page" "page-workers" "payload"
     "percore" "rates" "seam" "servers-kept" "stores" "stores-many"
     "stores-memory" "stores-typed" "stress" "tasks" "tls" "trial-same"
