@@ -221,7 +221,6 @@ fn the_page_servers() {
     serves_the_page(env!("CARGO_BIN_EXE_page-thread-pool"));
     serves_the_page(env!("CARGO_BIN_EXE_page-async-std"));
     serves_the_page(env!("CARGO_BIN_EXE_page-futures"));
-    serves_the_page(env!("CARGO_BIN_EXE_page-smol"));
     serves_the_page(env!("CARGO_BIN_EXE_page-tokio"));
 }
 

@@ -42,7 +42,6 @@ pub(super) struct Keys {
     pub(super) head_timeout: Option<Duration>,
     pub(super) without_date: bool,
     pub(super) only_by_name: bool,
-    pub(super) published_as: Option<String>,
 }
 
 /// What a program serves.

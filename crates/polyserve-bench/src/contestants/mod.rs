@@ -202,11 +202,6 @@ impl Program {
         self.0.workers
     }
 
-    /// The name in published figures, if the program is a published listing.
-    pub fn published_as(&self) -> Option<&str> {
-        self.0.published_as.as_deref()
-    }
-
     /// Returns the command that starts `file`. `None` is the program's default number of workers.
     ///
     /// # Errors
