@@ -1,6 +1,6 @@
 //! `polyserve compare`: servers and stores side by side, each pair in its own process.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -231,7 +231,9 @@ fn an_absent_contestant_is_recorded() {
 /// A file in which each of these servers is built from a directory that does not exist.
 fn without_sources(dir: &Dir, names: &[&str], keys: &str) -> String {
     let entry = |name: &&str| {
-        format!("[[contestant]]\nname = \"{name}\"\ndirectory = \"/nowhere\"\nprogram = \"x\"\nready = \"json\"\n{keys}")
+        format!(
+            "[[contestant]]\nname = \"{name}\"\ndirectory = \"/nowhere\"\nprogram = \"x\"\nready = \"json\"\n{keys}"
+        )
     };
     dir.write("nowhere.toml", names.iter().map(entry).collect::<String>());
     format!("--contestants={dir}/nowhere.toml --peers={}", names.join(","))

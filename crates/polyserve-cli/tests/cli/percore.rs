@@ -73,10 +73,16 @@ fn a_star_names_the_server_that_is_not_allowed() {
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("does not allow")).collect();
     assert_eq!(lines.len(), 1, "{log}");
     has(lines[0], &["left out", "io_uring (", "io_uring is forbidden here"]);
-    has(dir.lines("keys.jsonl")[0]["plan"]["not_allowed"]["io_uring"].as_str().unwrap(), &["io_uring is forbidden here"]);
+    has(
+        dir.lines("keys.jsonl")[0]["plan"]["not_allowed"]["io_uring"].as_str().unwrap(),
+        &["io_uring is forbidden here"],
+    );
     let nothing = format!("bench keys {few} --set contestants=[\"catalog:io*/sharded\"]");
     let mut nothing = without_ring("a_star_names_the_server_that_is_not_allowed", &nothing).expect("it traces");
-    has(&text(&nothing.output().expect("the command runs").stderr), &["catalog:io*/sharded", "io_uring is forbidden here"]);
+    has(
+        &text(&nothing.output().expect("the command runs").stderr),
+        &["catalog:io*/sharded", "io_uring is forbidden here"],
+    );
 }
 
 /// The names of the threads of a process, without the numbers of the loops.

@@ -14,11 +14,7 @@ use crate::report::figures::counted;
 /// The verdicts on the definition's claims that the run can answer, and a sentence about the others, if there are any. The quick part,
 /// too few rounds and contestants that were not asked for answer none. A bound of a page is a matter of seconds, so one round decides
 /// a claim that needs no more.
-pub(super) fn claims(
-    plan: &BenchPlan,
-    records: &Records,
-    seed: u64,
-) -> anyhow::Result<(Vec<Claim>, Option<String>)> {
+pub(super) fn claims(plan: &BenchPlan, records: &Records, seed: u64) -> anyhow::Result<(Vec<Claim>, Option<String>)> {
     // A pattern that stands for no contestant of the run has no claim.
     let takes_part = |claim: &ClaimDefinition| plan.contestants.iter().any(|name| claim.left.match_name(name));
     let is_asked = |claim: &ClaimDefinition| claim.contestant_names().next().is_some() || takes_part(claim);
@@ -32,9 +28,8 @@ pub(super) fn claims(
     let all = claims.len();
     let has_rounds = |claim: &ClaimDefinition| plan.rounds >= min_rounds(claim).min(plan.mode.min_rounds());
     // One that could not take part has an absence, which the verdict explains.
-    let is_left_out = |name: &String| {
-        !plan.contestants.contains(name) && records.absences().all(|(key, _)| key.contestant != *name)
-    };
+    let is_left_out =
+        |name: &String| !plan.contestants.contains(name) && records.absences().all(|(key, _)| key.contestant != *name);
     claims.retain(|claim| !plan.quick && has_rounds(claim) && !claim.contestant_names().any(is_left_out));
     let unanswered = (claims.len() < all).then(|| unanswered(plan, claims.len(), all));
     if claims.is_empty() {
@@ -59,7 +54,11 @@ pub(super) fn claims(
 fn unanswered(plan: &BenchPlan, judged: usize, all: usize) -> String {
     let part = match plan.rounds {
         _ if plan.quick => String::from("The quick part"),
-        rounds => format!("This run, of {} and {},", counted(rounds as u64, "round"), counted(plan.contestants.len() as u64, "contestant")),
+        rounds => format!(
+            "This run, of {} and {},",
+            counted(rounds as u64, "round"),
+            counted(plan.contestants.len() as u64, "contestant")
+        ),
     };
     match judged {
         0 => format!("{part} answers none of the definition's claims."),
