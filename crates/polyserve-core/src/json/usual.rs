@@ -85,16 +85,12 @@ fn is_whole(text: &[u8], count: usize) -> bool {
 /// Reads digits that follow those of `number`. Returns the number, how many digits were read, and what follows. If they are many, the
 /// number is wrong, and the caller looks at their count.
 fn digits(text: &[u8], mut number: u64) -> (u64, usize, &[u8]) {
-    let mut count = 0;
-    for byte in text {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            break;
-        }
-        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
-        count += 1;
+    let (mut rest, mut count) = (text, 0);
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        number = number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+        (rest, count) = (after, count + 1);
     }
-    (number, count, text.get(count..).unwrap_or_default())
+    (number, count, rest)
 }
 
 /// Returns the number of bytes before the first one that is not plain: that ends a text, begins an escape, or is no printable ASCII.
