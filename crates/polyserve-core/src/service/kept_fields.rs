@@ -16,7 +16,7 @@ use super::request::name_length_bit;
 /// let mut fields = KeptFields::default();
 /// assert!(fields.set("Host: a\r\nAccept: b\r\n", [[0..4, 6..7], [9..15, 17..18]]));
 /// assert_eq!(Headers::kept(&fields).get("accept"), Some(&b"b"[..]));
-/// assert!(fields.replace(17..18, "c") && !fields.replace(17..18, "cd") && !fields.replace(21..22, "c"));
+/// assert!(fields.replace_end(17, "c\r\n") && !fields.replace_end(17, "cd\r\n") && !fields.replace_end(21, ""));
 /// assert_eq!(Headers::kept(&fields).get("accept"), Some(&b"c"[..]));
 /// assert!(!fields.set("Host: a", [[0..4, 6..8]]));
 /// assert_eq!((fields.text(), fields.count()), ("", 0));
@@ -47,12 +47,13 @@ impl KeptFields {
         true
     }
 
-    /// Replaces a part of the text, such as a value, by another of the same length: the fields keep their places. Returns false, and
-    /// changes nothing, if the lengths differ, or if the part is not within the text.
-    pub fn replace(&mut self, part: Range<usize>, by: &str) -> bool {
-        let fits = self.text.get(part.clone()).is_some_and(|old| old.len() == by.len());
+    /// Replaces the text from `start` on by another of the same length: the fields keep their places. Returns false, and changes nothing,
+    /// if the lengths differ, or if `start` is not within the text.
+    pub fn replace_end(&mut self, start: usize, end: &str) -> bool {
+        let fits = self.text.get(start..).is_some_and(|old| old.len() == end.len());
         if fits {
-            self.text.replace_range(part, by);
+            self.text.truncate(start);
+            self.text.push_str(end);
         }
         fits
     }

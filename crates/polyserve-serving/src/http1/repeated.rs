@@ -54,8 +54,8 @@ impl LastHeads {
 
     /// Decodes the head at the start of `input`, as [`decode::head`] does.
     pub fn head<'b: 'a, 'a>(&'a mut self, input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
-        match self.find(input, limits) {
-            Some(known) => Decoded::Head(self.of(known.method).parsed(known)),
+        match self.of(input).find(input, limits) {
+            Some(known) => Decoded::Head(self.of(input).parsed(known)),
             None => self.decode(input, limits, fields),
         }
     }
@@ -69,7 +69,7 @@ impl LastHeads {
     ) -> Decoded<'a> {
         let decoded = decode::head(input, limits, fields);
         if let Decoded::Head(parsed) = &decoded {
-            self.of(parsed.head.method).remember(input.get(..parsed.length).unwrap_or_default(), parsed);
+            self.of(input).remember(input.get(..parsed.length).unwrap_or_default(), parsed);
         }
         decoded
     }
@@ -78,28 +78,16 @@ impl LastHeads {
     #[allow(clippy::inline_always)] // the head is then never stored and moved, which stalls the processor
     #[inline(always)]
     pub(super) fn read<'a>(&'a mut self, input: &'a [u8], limits: &Limits) -> Option<Parsed<'a>> {
-        let known = self.find(input, limits)?;
-        Some(self.of(known.method).parsed(known))
+        let last = self.of(input);
+        let known = last.find(input, limits)?;
+        Some(last.parsed(known))
     }
 
+    /// The head that one in `input` may be like. PUT, POST and PATCH have a body, and no other known method begins with a P.
     #[allow(clippy::inline_always)] // as for `read`
     #[inline(always)]
-    fn find<'b>(&mut self, input: &'b [u8], limits: &Limits) -> Option<KnownHead<'b>> {
-        let (method, after) = method(input)?;
-        let (target, rest) = split_uri(after)?;
-        let after = self.of(method).split_off(rest, limits)?;
-        let length = input.len().saturating_sub(after.len());
-        let is_known = length <= limits.max_head && target.starts_with('/');
-        is_known.then_some(KnownHead { method, target, length })
-    }
-
-    #[allow(clippy::inline_always)] // as for `read`
-    #[inline(always)]
-    fn of(&mut self, method: &Method) -> &mut LastHead {
-        match *method {
-            Method::PUT | Method::POST | Method::PATCH => &mut self.with_body,
-            _ => &mut self.without_body,
-        }
+    fn of(&mut self, input: &[u8]) -> &mut LastHead {
+        if input.first() == Some(&b'P') { &mut self.with_body } else { &mut self.without_body }
     }
 }
 
@@ -130,14 +118,18 @@ impl LastHead {
         }
     }
 
-    /// Returns what follows this rest of a head in `input`. `None` if `input` begins with another one.
-    #[allow(clippy::inline_always)] // for each head
+    /// Finds the parts of a head that ends like this one.
+    #[allow(clippy::inline_always)] // as for `LastHeads::read`
     #[inline(always)]
-    fn split_off<'b>(&mut self, input: &'b [u8], limits: &Limits) -> Option<&'b [u8]> {
+    fn find<'b>(&mut self, input: &'b [u8], limits: &Limits) -> Option<KnownHead<'b>> {
         let known = self.rest.text().as_bytes();
-        let (rest, after) = input.split_at_checked(known.len())?;
-        let may_be_known = !known.is_empty() && self.rest.count() <= limits.max_headers;
-        (may_be_known && (rest == known || self.takes_length(rest))).then_some(after)
+        let (method, after) = method(input)?;
+        let (target, rest) = split_uri(after)?;
+        let (rest, after) = rest.split_at_checked(known.len())?;
+        let may_be_known = !known.is_empty() && self.rest.count() <= limits.max_headers && target.starts_with('/');
+        let length = input.len().saturating_sub(after.len());
+        let is_known = may_be_known && length <= limits.max_head && (rest == known || self.takes_length(rest));
+        is_known.then_some(KnownHead { method, target, length })
     }
 
     #[allow(clippy::inline_always)] // as for `LastHeads::read`
@@ -156,15 +148,22 @@ impl LastHead {
     /// Whether `rest` differs from what is remembered in the number of its `Content-Length` only. If so, that is remembered from now on.
     #[inline(never)]
     fn takes_length(&mut self, rest: &[u8]) -> bool {
-        let (known, Some(place)) = (self.rest.text().as_bytes(), self.length_place.clone()) else { return false };
-        if known.get(..place.start) != rest.get(..place.start) || known.get(place.end..) != rest.get(place.end..) {
-            return false;
-        }
-        let number = rest.get(place.clone()).filter(|number| number.iter().all(u8::is_ascii_digit));
-        let Some(number) = number.and_then(ascii_text) else { return false };
-        let Ok(length) = number.parse() else { return false };
+        let Some((length, start, end)) = self.other_length(rest) else { return false };
         self.framing = Framing::Length(length);
-        self.rest.replace(place, number)
+        self.rest.replace_end(start, end)
+    }
+
+    /// Returns the number of the `Content-Length` of `rest`, its place and the text from there on, if nothing else differs.
+    fn other_length<'b>(&self, rest: &'b [u8]) -> Option<(u64, usize, &'b str)> {
+        let (known, place) = (self.rest.text().as_bytes(), self.length_place.clone()?);
+        if known.get(..place.start) != rest.get(..place.start) || known.get(place.end..) != rest.get(place.end..) {
+            return None;
+        }
+        let end = ascii_text(rest.get(place.start..)?)?;
+        let number = end.get(..place.len())?;
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit()); // without a sign
+        let length = number.parse().ok().filter(|_| is_number)?;
+        Some((length, place.start, end))
     }
 
     /// Remembers a head that is valid. `bytes` are the whole head.
