@@ -131,7 +131,7 @@ fn an_idle_server_is_alive() {
     dir.write("ca.pem", authority.pem());
     dir.write("cert.pem", &issued.certificate);
     dir.write("key.pem", &issued.key);
-    dir.write("tokens", &format!("alice read sha256:{}\n", "0".repeat(64)));
+    dir.write("tokens", format!("alice read sha256:{}\n", "0".repeat(64)));
     let tls = format!("--tls-cert {dir}/cert.pem --tls-key {dir}/key.pem --tls-client-ca {dir}/ca.pem");
     let guarded = format!("--tokens {dir}/tokens --hosts example.org --overload static:1");
     let servers = ["sequential", "leader_followers", "pool_server --workers 1", "tokio_hyper", "epoll"];
