@@ -23,7 +23,7 @@ use super::foreign::{PeerArgs, foreign_servers};
 use super::memory::MemoryArgs;
 use super::service::{ServiceArgs, goal};
 use super::session::{Context, available_cores};
-use super::times::{SLICES, within};
+use super::times::{SLICES, time, within};
 use super::workload::WorkloadArgs;
 use crate::config_args::ConfigArgs;
 
@@ -74,10 +74,10 @@ struct PlanArgs {
     #[arg(long)]
     stop_when_sure: bool,
     /// The time for which a contestant is measured in a round, in slices of about 50 ms.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "200ms")]
     slice: Duration,
     /// The time for verification and warm-up of a contestant.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "60ms")]
     warm_up: Duration,
     /// Requests per second, at which the latencies are measured. [default: half of the slowest contestant's throughput, of those
     /// with at least a quarter of the best]

@@ -34,6 +34,7 @@ use super::admin::{AdminArgs, ServeOperation, given};
 use super::handover::{Listeners, Offer, PresentProcess, check_path};
 use super::reload;
 use super::systemd;
+use super::times::time;
 use super::tls::TlsArgs;
 use crate::config_args::ConfigArgs;
 
@@ -74,7 +75,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N")]
     page_every: Option<u64>,
     /// The length of a wait. With `--service page`. [default: 2s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     page_wait: Option<Duration>,
     /// A file that is read for each request, instead of the page in memory. With `--service page`.
     #[arg(long, value_name = "PATH")]
@@ -94,10 +95,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     ready: Option<String>,
     /// The time that the repo takes for each answer, like a store in another process. A new entity is stored at once.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     repo_delay: Option<Duration>,
     /// The time for which each request blocks its thread, like a client library without deferred answers.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     blocking_wait: Option<Duration>,
     /// Make a new, empty repo at the location, and remove it at the end: for measurements.
     #[arg(long, hide = true)]

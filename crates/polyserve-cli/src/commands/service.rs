@@ -34,7 +34,7 @@ const SERVICE: &str = "A service of your own";
 /// The goal of a comparison: `p99=10ms`.
 pub(crate) fn goal(text: &str) -> Result<Duration, String> {
     let time = text.strip_prefix("p99=").ok_or("a goal is p99=TIME, such as p99=10ms")?;
-    let time = humantime::parse_duration(time).map_err(|error| error.to_string())?;
+    let time = super::times::time(time)?;
     if time.is_zero() { Err(String::from("the p99 must be above 0")) } else { Ok(time) }
 }
 

@@ -1,4 +1,4 @@
-//! The bounds of flags that are times.
+//! Flags that are times: their form and their bounds.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,6 +8,11 @@ use polyserve_bench::Misuse;
 /// The bounds of a measured slice, and of its warm-up.
 pub(crate) const SLICES: RangeInclusive<Duration> = Duration::from_millis(10)..=HOUR;
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// The time that a flag is given as.
+pub(crate) fn time(text: &str) -> Result<Duration, &'static str> {
+    humantime::parse_duration(text).map_err(|_| "it is not a time such as 10s, 500ms or 2m")
+}
 
 /// Checks that the time of `flag` is in `range`.
 pub(crate) fn within(flag: &str, time: Duration, range: RangeInclusive<Duration>) -> Result<(), Misuse> {

@@ -14,7 +14,7 @@ use polyserve_load::{CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffi
 
 use super::client_tls::ClientTlsArgs;
 use super::session::on_signal;
-use super::times::within;
+use super::times::{time, within};
 use super::workload::{WorkloadArgs, misuse};
 use polyserve_bench::Misuse;
 use polyserve_bench::limits;
@@ -53,7 +53,7 @@ pub(crate) struct LoadArgs {
     file: Option<PathBuf>,
     /// A goal: at most this time for 99 % of the requests. The exit code is 0 if it is met, and 1 if not. At a fixed --rate, the
     /// time begins when a request is due; in a closed loop, when it is sent. A load that a signal ended has no verdict.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     p99: Option<Duration>,
     #[command(flatten)]
     workload: WorkloadArgs,
@@ -68,16 +68,16 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "keys"])]
     put: Option<PathBuf>,
     /// The duration of the measurement. [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "requests")]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "requests")]
     duration: Option<Duration>,
     /// The number of measured requests.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
     /// The duration of the same load before the measurement.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0s")]
     warm_up: Duration,
     /// The timeout of an answer and of a connect.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
     timeout: Duration,
     /// The cores of the client threads, which are pinned to them in turn: 1, or 0-3,6. [default: none]
     #[arg(long, value_name = "CORES")]

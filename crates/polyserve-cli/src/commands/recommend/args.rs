@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::commands::memory::MemoryArgs;
 use crate::commands::seed::SeedArgs;
 use crate::commands::service::{ServiceArgs, goal};
+use crate::commands::times::time;
 
 /// The arguments of `polyserve recommend`. It asks for missing ones at a terminal; elsewhere it uses the defaults.
 #[derive(Debug, clap::Args)]
@@ -20,13 +21,13 @@ pub(crate) struct RecommendArgs {
     #[arg(long, value_name = "true|false")]
     pub(super) keep_alive: Option<bool>,
     /// How long a request waits for another service, without a thread. [default: 0s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) wait: Option<Duration>,
     /// The time for which a request blocks its thread, like a client library without async. [default: 0s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) blocking_wait: Option<Duration>,
     /// The CPU time that the application takes for a request, in addition to the server's. [default: 0s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) cpu_per_request: Option<Duration>,
     /// Requests per second, at which the latencies are measured. [default: half of the slowest candidate's throughput, of those with
     /// at least a quarter of the best]
@@ -42,7 +43,7 @@ pub(crate) struct RecommendArgs {
     #[arg(long, value_name = "N")]
     pub(super) cores: Option<usize>,
     /// The max latency of 99 % of the requests. [default: no goal]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) p99: Option<Duration>,
     /// The same as --p99, in the words of compare.
     #[arg(long, value_name = "p99=10ms", conflicts_with = "p99", value_parser = goal)]
@@ -58,7 +59,7 @@ pub(crate) struct RecommendArgs {
     #[arg(long, value_name = "one|several", value_parser = several)]
     pub(super) machines: Option<bool>,
     /// The max duration of the run. With enough time, the capacity of the choice is searched after the comparison.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "90s")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "90s")]
     pub(super) time: Duration,
     /// The number of rounds; fewer than 10 decide nothing. [default: what the time allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]

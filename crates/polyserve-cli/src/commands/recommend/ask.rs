@@ -14,6 +14,7 @@ use polyserve_bench::recommend::workload::{
 use super::args::RecommendArgs;
 use crate::commands::memory::bytes;
 use crate::commands::service::RequestedService;
+use crate::commands::times::time as time_of;
 
 /// The source of values that no flag gives.
 enum Source {
@@ -165,12 +166,12 @@ fn memory(given: Option<u64>, source: &Source) -> anyhow::Result<Option<u64>> {
 /// Returns the time that was given or answered; `None` without one.
 fn time(given: Option<Duration>, source: &Source, question: &str, default: &str) -> anyhow::Result<Option<Duration>> {
     let (None, Source::Terminal) = (given, source) else { return Ok(given) };
-    let parse = |text: &str| if text == NONE { Ok(None) } else { humantime::parse_duration(text).map(Some) };
+    let parse = |text: &str| if text == NONE { Ok(None) } else { time_of(text).map(Some) };
     let answer: String = Input::new()
         .with_prompt(question)
         .default(default.to_owned())
-        .validate_with(|text: &String| parse(text).map(drop).map_err(|error| error.to_string()))
+        .validate_with(|text: &String| parse(text).map(drop))
         .interact_text()
         .with_context(|| format!("{question} was not answered"))?;
-    Ok(parse(&answer)?)
+    parse(&answer).map_err(|why| Misuse(format!("{answer:?}: {why}")).into())
 }
