@@ -482,9 +482,14 @@ impl UringClient {
 }
 
 impl Input {
-    /// Reads into `buffer` from what the ring has reported. Returns 0 if all of that was read.
+    /// Reads into `buffer` what the ring has reported, as much as there is room for. Fewer bytes than that tell the connection that no
+    /// request follows. Returns 0 if nothing is left.
     fn read(&mut self, ring: &mut Ring<RingSocket>, buffer: &mut [u8]) -> usize {
-        if self.kept.is_empty() { self.read_received(ring, buffer) } else { self.read_kept(buffer) }
+        if self.kept.is_empty() {
+            return self.read_received(ring, buffer);
+        }
+        let count = self.read_kept(buffer);
+        count + self.read_received(ring, buffer.get_mut(count..).unwrap_or_default())
     }
 
     fn read_received(&mut self, ring: &mut Ring<RingSocket>, buffer: &mut [u8]) -> usize {
@@ -505,7 +510,9 @@ impl Input {
 
     #[inline(never)]
     fn read_kept(&mut self, buffer: &mut [u8]) -> usize {
-        let length = copy(self.kept.as_slices().0, buffer);
+        let (first, second) = self.kept.as_slices();
+        let mut length = copy(first, buffer);
+        length += copy(second, buffer.get_mut(length..).unwrap_or_default());
         self.kept.drain(..length);
         if self.kept.is_empty() {
             self.kept = VecDeque::new(); // its memory is free

@@ -90,7 +90,7 @@ impl AsTower {
         }
     }
 
-    /// Wraps the service of a server with this environment, which has the limit for bodies, the budget that incomplete ones count
+    /// Wraps the service of a server with this state, which has the limit for bodies, the budget that incomplete ones count
     /// towards, and the limits of the log. Allocates nothing: HTTP/2 wraps the service for each request.
     #[cfg(feature = "http2")]
     pub(crate) fn of_server(service: Arc<dyn Service>, shared: &SharedState) -> Self {

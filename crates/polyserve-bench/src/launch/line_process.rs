@@ -133,8 +133,8 @@ impl LineProcess {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)); // if interrupted, the loop tries again
+            let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&left)); // if interrupted, the loop tries again
             match ended(child) {
                 None if Instant::now() < deadline => {}
                 ended => return ended,

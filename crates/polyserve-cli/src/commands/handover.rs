@@ -4,9 +4,9 @@
 //! waits for the answer [`GO`], and drains. Meanwhile clients wait in the queues of the listeners, which no process closes. The present process holds the
 //! connection until it ends, so the next one knows when it has ended.
 //!
-//! Invariant: a process serves until the next one has said [`GO`], or until a signal. From a signal on, nothing is handed over. A
-//! The socket is for its user only: the file's mode keeps others out, and both processes look at the user of the other one. A
-//! connection that sends no [`HELLO`] holds up no other one, and is closed after [`HELLO_LIMIT`]. Cost: a waiting thread, and one for each
+//! Invariant: a process serves until the next one has said [`GO`], or until a signal. From a signal on, nothing is handed over. The socket is
+//! for its user and for root: the file's mode keeps others out, and each process looks at the user of the other one. A next process of
+//! root takes the listeners of any user, so the directory of its socket must be root's. A connection that sends no [`HELLO`] holds up no other one, and is closed after [`HELLO_LIMIT`]. Cost: a waiting thread, and one for each
 //! connection without its first byte, at most [`MAX_SILENT`].
 
 use std::fs;

@@ -1,8 +1,9 @@
 //! The watchdog of systemd (`WatchdogSec`): systemd ends a service that does not report in time, and starts it again.
 //!
 //! A report proves that the server serves, and not only that the process lives: since the report before, a client has got an answer, or
-//! a request of the watchdog's own has. That request comes in through the listener and is answered on a worker. It asks neither the
-//! service nor the store, of which the errors are no reason for a restart.
+//! a request of the watchdog's own has. That request comes in through the listener, as those of clients do, and asks neither the service nor
+//! the store, of which the errors are no reason for a restart. A refusal is an answer too: a limit, a policy for overload or used up memory
+//! are no reason either.
 //!
 //! Invariant: a wait has a time limit, so a server that hangs cannot hold the watchdog, and is not reported. In a drain every report is
 //! sent, because the drain has an end of its own. Cost: a thread. On an idle server, a connection for each report; with other requests
@@ -67,6 +68,7 @@ impl Watchdog {
                         notify(NotifyState::Watchdog);
                         limit / REPORTS
                     }
+                    Err(_) if is_ending.load(Ordering::Relaxed) => MIN_PAUSE,
                     Err(error) => {
                         tracing::warn!(%error, "the server does not answer, so systemd is not told that it is alive");
                         limit / 20
@@ -124,36 +126,38 @@ struct ServerProbe {
 }
 
 impl ServerProbe {
-    /// Sends the request on a new connection, and waits for the start of the answer.
+    /// Sends the request on a new connection, and waits for the answer, whatever its status.
     ///
-    /// With TLS, the request is the start of a handshake: the certificate of the server may have ended, and it may ask for one. Its answer
-    /// is made on a worker too.
+    /// With TLS, the request is the start of a handshake: the certificate of the server may have ended, and it may ask for one. The start
+    /// of the server's part, or an alert, is the answer.
     fn ask(&self, limit: Duration) -> io::Result<()> {
         let deadline = Instant::now() + limit;
         let mut stream = TcpStream::connect_timeout(&self.addr, limit)?;
         stream.set_write_timeout(Some(limit))?;
         stream.write_all(&self.request()?)?;
-        let expected: &[u8] = if self.is_tls { &[TLS_HANDSHAKE] } else { b"HTTP/1.1 200 " };
-        let (mut answer, mut length) = ([0; 16], 0);
-        while length < expected.len() {
+        let (mut answer, mut length) = ([0; MAX_ANSWER], 0);
+        // An answer of HTTP is read to its end: the server has counted it then, and it is not taken for that of a client.
+        while !(self.is_tls && length > 0) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(ErrorKind::TimedOut.into());
+                break;
             }
             stream.set_read_timeout(Some(left))?;
             match stream.read(answer.get_mut(length..).unwrap_or_default()) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(0) => break,
                 Ok(count) => length += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock || length > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         let answer = answer.get(..length).unwrap_or_default();
-        if answer.starts_with(expected) {
-            return Ok(());
+        match answer {
+            [] => Err(io::Error::other("it sends nothing in time")),
+            [TLS_ALERT | TLS_HANDSHAKE, ..] if self.is_tls => Ok(()),
+            _ if !self.is_tls && answer.starts_with(b"HTTP/1.") => Ok(()),
+            _ => Err(io::Error::other(format!("it answers {}", answer.escape_ascii()))),
         }
-        Err(io::Error::other(format!("it answers {}", answer.escape_ascii())))
     }
 
     /// The bytes of the request.
@@ -171,8 +175,12 @@ impl ServerProbe {
     }
 }
 
-/// The type of a record with a part of a handshake (RFC 8446, 5.1).
+/// The types of records with an alert, and with a part of a handshake (RFC 8446, 5.1).
+const TLS_ALERT: u8 = 21;
 const TLS_HANDSHAKE: u8 = 22;
+
+/// The max number of bytes of an answer that are read.
+const MAX_ANSWER: usize = 1024;
 
 /// Returns an address at which this machine reaches a listener. That of all its addresses is none to connect to.
 fn reachable(mut addr: SocketAddr) -> SocketAddr {

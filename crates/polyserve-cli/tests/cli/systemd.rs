@@ -154,6 +154,25 @@ fn an_idle_server_is_alive() {
     });
 }
 
+/// Regression test: a limit that refused the request of the watchdog ended a server that was idle.
+#[test]
+fn a_server_that_refuses_is_alive() {
+    for args in [
+        "pool_server --max-connections-per-peer 1 --max-head 64",
+        "epoll --max-connections-per-peer 1",
+        "tokio_tcp --max-head 64",
+    ] {
+        let told = Told::new();
+        let serving = told.serving(WATCHDOG / 3, &format!("--server {args}"));
+        assert_eq!([told.next(), told.next()], ["READY=1", "WATCHDOG=1"], "{args}");
+        let mut kept = TcpStream::connect(serving.addr).expect("it listens");
+        kept.write_all(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it reads");
+        for _ in 0..4 {
+            assert_eq!(told.next(), "WATCHDOG=1", "{args}");
+        }
+    }
+}
+
 /// The watchdog was a thread that did nothing else, so systemd kept a process of which all workers hung.
 #[test]
 fn a_server_that_hangs_is_not_alive() {
