@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use polyserve_core::{Reply, Request, ServerConfig};
-use polyserve_serving::http1::{SharedState, Phase, SessionBuffers, Session, SessionStep};
+use polyserve_serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const CACHED_DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
