@@ -94,10 +94,9 @@ impl Families {
         encoder: &mut DescriptorEncoder<'_>,
         durations: &BTreeMap<Kind, HistogramCounts>,
     ) -> fmt::Result {
-        let mut all = BTreeMap::new();
-        for (operation, count) in self.operations.all().filter(|(_, count)| *count > 0) {
-            all.insert((operation, OperationEnd::Done), count);
-        }
+        let at_once = self.operations.all().into_iter();
+        let mut all: BTreeMap<_, _> =
+            at_once.map(|(operation, count)| ((operation, OperationEnd::Done), count)).collect();
         for (kind, counts) in durations {
             if let Kind::Store(operation, end) = kind {
                 *all.entry((*operation, *end)).or_default() += counts.count();

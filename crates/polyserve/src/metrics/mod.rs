@@ -10,8 +10,9 @@
 //!
 //! # Layout
 //!
-//! * `durations`: histograms of each thread, and their sum.
-//! * `operations`: counts of each thread of what stores have answered at once.
+//! * `per_thread`: values of each thread, and their sum.
+//! * `durations`: the histograms of requests, waits and operations of stores.
+//! * `operations`: the counts of what stores have answered at once.
 //! * `store`: a repo of which the operations are observed.
 //! * `families`: each metric with its name, its meaning, its labels and its value.
 //! * `format`: the two formats, and which of them a client asks for.
@@ -20,6 +21,7 @@ mod durations;
 mod families;
 mod format;
 mod operations;
+mod per_thread;
 mod store;
 
 use std::fmt;
@@ -123,10 +125,10 @@ impl Metrics {
         let durations = Arc::clone(&self.durations);
         let observe = move |report: &AnswerReport<'_>| {
             if let Some(elapsed) = report.elapsed {
-                durations.add(Kind::of(report), elapsed);
+                durations.add_duration(Kind::of(report), elapsed);
             }
             if let Some(queued) = report.queued {
-                durations.add(Kind::Queue, queued);
+                durations.add_duration(Kind::Queue, queued);
             }
         };
         config.on_answer = Some(AnswerHook::of_times(observe).then(config.on_answer.take()));

@@ -2,16 +2,16 @@
 //!
 //! An answer that is there at once takes less time than two looks at the clock, so it is counted and not measured.
 //!
-//! Invariants: a thread adds to counts of its own. The sum over all threads, living and ended, has every operation once. Cost of an
-//! operation: a look at what the thread has, and an addition. No lock, and no instruction that other cores wait for. A thread takes a lock
-//! and allocates at its first operation.
+//! Cost of an operation: that of [`per_thread`](super::per_thread), and an addition.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::thread::LocalKey;
 
 use polyserve_core::RepoError;
-use polyserve_core::sync::lock;
+
+use super::per_thread::{OwnValue, PerThread, ThreadValue};
 
 /// An operation of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,8 +26,6 @@ pub(super) enum RepoOperation {
 }
 
 impl RepoOperation {
-    const ALL: [Self; 7] = [Self::Get, Self::GetMany, Self::Len, Self::Put, Self::Remove, Self::Scan, Self::Status];
-
     /// The operation as a label.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -94,110 +92,42 @@ impl OperationEnd {
 }
 
 /// The operations that were answered at once, without an error.
+pub(super) type OperationCounts = PerThread<OperationCount>;
+
+/// The number of operations of a thread, in a line of the cache of its own.
 #[derive(Debug)]
-pub(super) struct OperationCounts {
-    /// Tells these counts from others in the same process.
-    id: u64,
-    threads: Mutex<ThreadCounts>,
-}
-
-/// The counts of all threads.
-#[derive(Debug, Default)]
-struct ThreadCounts {
-    living: Vec<Arc<OwnCounts>>,
-    ended: [u64; RepoOperation::ALL.len()],
-}
-
-/// The counts of one thread, in lines of the cache of their own. Only that thread writes them.
-#[derive(Debug, Default)]
 #[repr(align(64))]
-struct OwnCounts([AtomicU64; RepoOperation::ALL.len()]);
+pub(super) struct OperationCount(AtomicU64);
 
-impl OwnCounts {
-    #[inline]
-    fn add(&self, operation: RepoOperation) {
-        if let Some(count) = self.0.get(operation as usize) {
-            count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        }
+impl ThreadValue for OperationCount {
+    type Kind = RepoOperation;
+    type Sum = u64;
+
+    fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn merge(sum: &mut u64, other: &u64) {
+        *sum = sum.wrapping_add(*other);
+    }
+
+    fn of_this_thread() -> &'static LocalKey<RefCell<Vec<OwnValue<Self>>>> {
+        thread_local!(static ALL: RefCell<Vec<OwnValue<OperationCount>>> = const { RefCell::new(Vec::new()) });
+        &ALL
     }
 }
 
 impl OperationCounts {
-    pub(super) fn new() -> Arc<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Arc::new(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), threads: Mutex::default() })
-    }
-
     /// Counts an operation.
     #[inline]
-    pub(super) fn add(self: &Arc<Self>, operation: RepoOperation) {
-        let added = OF_THIS_THREAD.try_with(|all| match all.borrow().iter().find(|own| own.id == self.id) {
-            Some(own) => {
-                own.counts.add(operation);
-                true
-            }
-            None => false,
+    pub(super) fn count(self: &Arc<Self>, operation: RepoOperation) {
+        self.add(operation, |OperationCount(count)| {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         });
-        if added != Ok(true) {
-            self.begin(operation, added.is_err());
-        }
-    }
-
-    /// Counts the first operation of a thread, or one of a thread that is ending.
-    #[cold]
-    fn begin(self: &Arc<Self>, operation: RepoOperation, is_ending: bool) {
-        let counts = Arc::<OwnCounts>::default();
-        counts.add(operation);
-        let mut threads = lock(&self.threads);
-        if is_ending {
-            return threads.end(&counts);
-        }
-        threads.living.push(Arc::clone(&counts));
-        drop(threads);
-        OF_THIS_THREAD.with_borrow_mut(|all| {
-            all.retain(|own| own.of.strong_count() > 0);
-            all.push(ThreadOperations { id: self.id, counts, of: Arc::downgrade(self) });
-        });
-    }
-
-    /// Returns the counts so far.
-    pub(super) fn all(&self) -> impl Iterator<Item = (RepoOperation, u64)> {
-        let threads = lock(&self.threads);
-        let mut sum = threads.ended;
-        threads.living.iter().for_each(|counts| add_all(&mut sum, counts));
-        RepoOperation::ALL.into_iter().zip(sum)
-    }
-}
-
-impl ThreadCounts {
-    /// Keeps the counts of a thread that ends.
-    fn end(&mut self, counts: &OwnCounts) {
-        add_all(&mut self.ended, counts);
-    }
-}
-
-fn add_all(sum: &mut [u64; RepoOperation::ALL.len()], counts: &OwnCounts) {
-    sum.iter_mut().zip(&counts.0).for_each(|(sum, count)| *sum = sum.wrapping_add(count.load(Ordering::Relaxed)));
-}
-
-thread_local! {
-    /// The counts of this thread, one for each store's metrics. Usually there is one.
-    static OF_THIS_THREAD: RefCell<Vec<ThreadOperations>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The counts of a thread for some metrics.
-struct ThreadOperations {
-    id: u64,
-    counts: Arc<OwnCounts>,
-    of: Weak<OperationCounts>,
-}
-
-impl Drop for ThreadOperations {
-    fn drop(&mut self) {
-        let Some(of) = self.of.upgrade() else { return };
-        let mut threads = lock(&of.threads);
-        threads.living.retain(|other| !Arc::ptr_eq(other, &self.counts));
-        threads.end(&self.counts);
     }
 }
 
@@ -207,24 +137,29 @@ mod tests {
 
     use super::*;
 
+    const ALL: [RepoOperation; 7] = {
+        use RepoOperation::{Get, GetMany, Len, Put, Remove, Scan, Status};
+        [Get, GetMany, Len, Put, Remove, Scan, Status]
+    };
+
     #[test]
     fn each_operation_counts_once_and_threads_that_end_leave_theirs() {
         let [counts, others] = [OperationCounts::new(), OperationCounts::new()];
         for _ in 0..3 {
             let (counts, others) = (Arc::clone(&counts), Arc::clone(&others));
             let work = move || {
-                for operation in RepoOperation::ALL {
-                    counts.add(operation);
-                    others.add(operation);
-                    counts.add(operation);
+                for operation in ALL {
+                    counts.count(operation);
+                    others.count(operation);
+                    counts.count(operation);
                 }
             };
             thread::spawn(work).join().expect("it does not panic");
         }
-        counts.add(RepoOperation::Put);
-        let expected = RepoOperation::ALL.map(|operation| (operation, 6 + u64::from(operation == RepoOperation::Put)));
-        assert_eq!(counts.all().collect::<Vec<_>>(), expected);
-        assert!(others.all().all(|(_, count)| count == 3));
-        assert_eq!(lock(&counts.threads).living.len(), 1, "only this thread");
+        counts.count(RepoOperation::Put);
+        let expected = ALL.map(|operation| (operation, 6 + u64::from(operation == RepoOperation::Put)));
+        assert_eq!(counts.all().into_iter().collect::<Vec<_>>(), expected);
+        assert!(others.all().values().eq(&[3; ALL.len()]));
+        assert_eq!(counts.living(), 1, "only this thread");
     }
 }

@@ -28,7 +28,7 @@ impl<R> ObservedStore<R> {
     #[inline]
     fn observe<T: Send + 'static>(&self, operation: RepoOperation, answer: RepoAnswer<T>) -> RepoAnswer<T> {
         if let Answer::Now(Ok(_)) = &answer {
-            self.counts.add(operation);
+            self.counts.count(operation);
             return answer;
         }
         self.observe_end(operation, answer)
@@ -39,7 +39,7 @@ impl<R> ObservedStore<R> {
     fn observe_end<T: Send + 'static>(&self, operation: RepoOperation, answer: RepoAnswer<T>) -> RepoAnswer<T> {
         match answer {
             Answer::Now(result) => {
-                self.durations.add(Kind::Store(operation, OperationEnd::of(&result)), Duration::ZERO);
+                self.durations.add_duration(Kind::Store(operation, OperationEnd::of(&result)), Duration::ZERO);
                 Answer::Now(result)
             }
             later @ Answer::Later(_) => {
@@ -74,7 +74,7 @@ impl PendingOperation {
 
 impl Drop for PendingOperation {
     fn drop(&mut self) {
-        self.durations.add(Kind::Store(self.operation, self.end), self.begin.elapsed());
+        self.durations.add_duration(Kind::Store(self.operation, self.end), self.begin.elapsed());
     }
 }
 
