@@ -122,6 +122,19 @@ fn tells_systemd(watchdog: Duration, at_start: &[&str]) {
 /// Long next to the pauses of a busy machine.
 const WATCHDOG: Duration = Duration::from_secs(3);
 
+/// Checks that a server is reported as alive again and again, with a client that keeps its connection.
+#[track_caller]
+fn stays_alive(args: &str, host: &str) {
+    let told = Told::new();
+    let serving = told.serving(WATCHDOG / 3, &format!("--server {args}"));
+    assert_eq!([told.next(), told.next()], ["READY=1", "WATCHDOG=1"], "{args}");
+    let mut kept = TcpStream::connect(serving.addr).expect("it listens");
+    kept.write_all(format!("GET /1 HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).expect("it reads");
+    for _ in 0..4 {
+        assert_eq!(told.next(), "WATCHDOG=1", "{args}");
+    }
+}
+
 /// An idle server is alive, also if a client keeps its only worker with a connection, and if it asks for tokens, other hosts, certificates of
 /// clients and TLS.
 #[test]
@@ -140,16 +153,7 @@ fn an_idle_server_is_alive() {
             .iter()
             .flat_map(|server| [String::new(), tls.clone(), guarded.clone()].map(|args| format!("{server} {args}")))
         {
-            scope.spawn(move || {
-                let told = Told::new();
-                let serving = told.serving(WATCHDOG / 3, &format!("--server {args}"));
-                assert_eq!([told.next(), told.next()], ["READY=1", "WATCHDOG=1"], "{args}");
-                let mut kept = TcpStream::connect(serving.addr).expect("it listens");
-                kept.write_all(b"GET /1 HTTP/1.1\r\nHost: example.org\r\n\r\n").expect("it reads");
-                for _ in 0..4 {
-                    assert_eq!(told.next(), "WATCHDOG=1", "{args}");
-                }
-            });
+            scope.spawn(move || stays_alive(&args, "example.org"));
         }
     });
 }
@@ -162,14 +166,7 @@ fn a_server_that_refuses_is_alive() {
         "epoll --max-connections-per-peer 1",
         "tokio_tcp --max-head 64",
     ] {
-        let told = Told::new();
-        let serving = told.serving(WATCHDOG / 3, &format!("--server {args}"));
-        assert_eq!([told.next(), told.next()], ["READY=1", "WATCHDOG=1"], "{args}");
-        let mut kept = TcpStream::connect(serving.addr).expect("it listens");
-        kept.write_all(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it reads");
-        for _ in 0..4 {
-            assert_eq!(told.next(), "WATCHDOG=1", "{args}");
-        }
+        stays_alive(args, "a");
     }
 }
 
