@@ -586,3 +586,48 @@ impl TurnSocket for UringSocket<'_> {
         self.answer_waker.poll_answer(self.socket, connection)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// Regression test: a read ended with the bytes that were kept, or with the first part of them. It had room left, so its connection
+    /// took the last request among them for the last one, and a drain left those that the ring had received.
+    #[test]
+    fn a_read_takes_all_that_there_is_room_for() {
+        for size in [32, 4, 1] {
+            let mut ring = Ring::new(2, 8).expect("the system allows a ring");
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+            let mut client = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+            let server = OwnedFd::from(listener.accept().expect("a client has connected").0);
+            let key = ring.add(RingSocket::Listener(Arc::new(server.into())), 0);
+            ring.arm(key, RingOperation::Receive);
+            client.write_all(b"ghi").expect("there is room for it");
+            let mut completions = Vec::new();
+            while completions.is_empty() {
+                ring.enter(true, Some(Duration::from_secs(60))).expect("it waits");
+                ring.completions(&mut completions);
+            }
+            let mut input = Input::default();
+            input.kept = VecDeque::with_capacity(8);
+            input.kept.extend(b"xxxxxa");
+            input.kept.drain(..5);
+            input.kept.extend(b"bcdef");
+            for completion in completions {
+                let RingResult::Received(bytes) = completion.outcome else { panic!("{completion:?}") };
+                input.received.push(bytes);
+            }
+            let (mut read, mut buffer) = (Vec::new(), vec![0; size]);
+            loop {
+                let count = input.read(&mut ring, &mut buffer);
+                read.extend_from_slice(&buffer[..count]);
+                if count < size {
+                    break;
+                }
+            }
+            assert_eq!(read, b"abcdefghi", "with room for {size} bytes");
+        }
+    }
+}
