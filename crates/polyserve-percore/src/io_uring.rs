@@ -610,8 +610,7 @@ mod tests {
                 ring.enter(true, Some(Duration::from_secs(60))).expect("it waits");
                 ring.completions(&mut completions);
             }
-            let mut input = Input::default();
-            input.kept = VecDeque::with_capacity(8);
+            let mut input = Input { kept: VecDeque::with_capacity(8), ..Input::default() };
             input.kept.extend(b"xxxxxa");
             input.kept.drain(..5);
             input.kept.extend(b"bcdef");
