@@ -17,11 +17,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 const TOTAL: Duration = Duration::from_secs(600);
 
 fn serve(flaw: Option<Flaw>) -> Running {
-    let config = ServerConfig::default();
-    let server = match flaw {
-        Some(flaw) => PlainServer::flawed(config, flaw),
-        None => PlainServer::new(config),
-    };
+    let server = PlainServer::flawed(ServerConfig::default(), flaw);
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let service = EntityService::<_>::new(Reference::default());
     server.expect("the defaults are sound").serve(local, service).expect("a port is free")

@@ -11,8 +11,8 @@ use std::time::Duration;
 use polyserve_conformance::broken::repos::RepoFlaw;
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::history::{
-    Call, CallAnswer, CheckVerdict, EntityForm, History, Operation, Precondition, Recording, RecordingControl,
-    RecordingWorkload, check, record_http, record_in_process,
+    Call, CallAnswer, CheckVerdict, EntityForm, History, HttpTarget, Operation, Precondition, Recording,
+    RecordingControl, RecordingWorkload, check, record_http, record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
 use polyserve_core::http::{Method, StatusCode};
@@ -25,11 +25,7 @@ fn workload(operations: u64) -> RecordingWorkload {
 }
 
 fn serving(service: impl Service, flaw: Option<Flaw>) -> Running {
-    let config = ServerConfig::default();
-    let server = match flaw {
-        Some(flaw) => PlainServer::flawed(config, flaw),
-        None => PlainServer::new(config),
-    };
+    let server = PlainServer::flawed(ServerConfig::default(), flaw);
     server.unwrap().serve(SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(service)).unwrap()
 }
 
@@ -39,7 +35,7 @@ fn recorded(running: &Running, operations: u64) -> Recording {
 
 /// Records four clients of the server at `addr`.
 fn record(addr: SocketAddr, workload: &RecordingWorkload, max_wait: Duration) -> Recording {
-    record_http(addr, EntityForm::Published, workload, 4, max_wait, &RecordingControl::default())
+    record_http(&[addr.into()], EntityForm::Published, workload, 4, max_wait, &RecordingControl::default())
 }
 
 fn entities() -> EntityService<Reference> {
@@ -146,8 +142,8 @@ fn a_recording_that_is_stopped_ends() {
     let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
     assert!(record_in_process(&repo, &workload(1_000_000), 3, &control).operations.is_empty());
     let running = serving(entities(), None);
-    let recording =
-        record_http(running.local_addr(), EntityForm::Published, &workload(1_000_000), 3, MAX_WAIT, &control);
+    let targets = [HttpTarget::from(running.local_addr())];
+    let recording = record_http(&targets, EntityForm::Published, &workload(1_000_000), 3, MAX_WAIT, &control);
     assert_eq!((recording.operations, recording.wrong), (Vec::new(), Vec::new()));
 }
 
@@ -358,9 +354,7 @@ fn store_with(ends: Ends) -> SocketAddr {
 #[test]
 fn bodies_of_any_framing_are_read() {
     for ends in [Ends::Chunked, Ends::Close(1), Ends::Close(0), Ends::OldLength] {
-        let control = RecordingControl::default();
-        let recording = record_http(store_with(ends), EntityForm::Published, &workload(300), 3, MAX_WAIT, &control);
-        let history = in_order(recording);
+        let history = in_order(record(store_with(ends), &workload(300), MAX_WAIT));
         assert_eq!((history.operations().len(), history.unknown()), (300, 0), "{ends:?}");
         let found = history.operations().iter().filter(|it| matches!(it.answer, Some(CallAnswer::Found(_)))).count();
         assert!(found > 20, "{ends:?}: {found} GETs found an entity");

@@ -113,7 +113,7 @@ fn record_watched(
     let record = || match &target {
         CheckTarget::Repo(repo) => record_in_process(repo, workload, clients, &watch),
         CheckTarget::Http(target) => {
-            record_http(target.clone(), EntityForm::Published, workload, clients, MAX_WAIT, &watch)
+            record_http(std::slice::from_ref(target), EntityForm::Published, workload, clients, MAX_WAIT, &watch)
         }
     };
     thread::scope(|scope| {

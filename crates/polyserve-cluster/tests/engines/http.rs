@@ -11,7 +11,7 @@ use std::thread;
 use polyserve_async::TokioTcp;
 use polyserve_conformance::client::Client;
 use polyserve_conformance::history::{
-    CheckVerdict, EntityForm, History, RecordingControl, RecordingWorkload, check, record_http_across,
+    CheckVerdict, EntityForm, History, RecordingControl, RecordingWorkload, check, record_http,
 };
 use polyserve_conformance::property::Outcome;
 use polyserve_conformance::server::{self, Nested, ServerSubject};
@@ -110,7 +110,7 @@ fn four_processes_are_one_store(kind: Kind, urls: &str) {
     let targets: Vec<_> = servers.iter().map(|server| server.addr.into()).collect();
     let workload = RecordingWorkload { operations: 4_000, keys: 4, first_key: 1, seed: 7, conditions: false };
     let control = RecordingControl::default();
-    let recording = record_http_across(&targets, EntityForm::Published, &workload, 8, MAX_WAIT, &control);
+    let recording = record_http(&targets, EntityForm::Published, &workload, 8, MAX_WAIT, &control);
     assert_eq!(recording.wrong, []);
     let history = History::new(recording.operations).unwrap_or_else(|invalid| panic!("{invalid}"));
     assert_eq!((history.unknown(), history.shows_nothing()), (0, None));

@@ -1,9 +1,9 @@
 //! The checker. It checks one key after the other.
 
-use super::limits::{LimitExceeded, SearchLimits};
 use super::plan::{Register, Window};
-use super::search::{SearchResult, search};
+use super::search::{LimitExceeded, SearchLimits, SearchResult, search};
 use super::{History, Operation, Violation, minimise};
+use crate::property::Outcome;
 
 /// The result of a check.
 #[derive(Clone, Debug)]
@@ -50,6 +50,22 @@ fn one_key(operations: &[Operation], limits: &SearchLimits) -> CheckVerdict {
             let stuck = plan.items[item as usize];
             let core = minimise::minimise(&register, stuck.place as usize, stuck.returned, limits);
             CheckVerdict::NotLinearizable(Box::new(Violation::new(&register, &core)))
+        }
+    }
+}
+
+/// Returns [`Outcome::Held`] if the history is linearizable, and [`Outcome::NotRun`] if it shows nothing about races.
+///
+/// # Panics
+///
+/// Panics with the violation if the history is not linearizable, and if the search reached a limit.
+#[track_caller]
+pub(crate) fn outcome_of(history: &History) -> Outcome {
+    match check(history) {
+        CheckVerdict::Linearizable => history.shows_nothing().map_or(Outcome::Held, Outcome::NotRun),
+        CheckVerdict::NotLinearizable(violation) => panic!("not linearizable: {violation}"),
+        CheckVerdict::Undecided(key, why) => {
+            panic!("whether the history of key {key} is linearizable is not known: {why}")
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::write;
 
-use super::entity_form::EntityForm;
+use super::entities::EntityForm;
 use super::record::{CallCondition, Losses, Recording, RecordingControl, RecordingWorkload, WrongAnswer, nanos};
 use super::{Call, CallAnswer, Operation, Precondition};
 #[cfg(feature = "tls")]
@@ -40,28 +40,16 @@ impl From<SocketAddr> for HttpTarget {
     }
 }
 
-/// Records `clients` clients of the server `target`, which stores entities of this form. Each client keeps its connection
-/// for as long as the server does.
+/// Records `clients` clients of these servers, which share their entities, of this form. The clients take the servers in turn. Each
+/// client keeps its connection for as long as the server does.
 ///
 /// Every key of the workload is removed first. If the answer to a removal was lost, the removal may take effect later. So
 /// the recording has it as an operation of a process of its own, from number `clients` on.
-pub fn record_http(
-    target: impl Into<HttpTarget>,
-    form: EntityForm,
-    workload: &RecordingWorkload,
-    clients: u32,
-    max_wait: Duration,
-    control: &RecordingControl,
-) -> Recording {
-    record_http_across(&[target.into()], form, workload, clients, max_wait, control)
-}
-
-/// Does the same as [`record_http`] with several servers that share their entities. The clients take the servers in turn.
 ///
 /// # Panics
 ///
 /// Panics if `targets` is empty.
-pub fn record_http_across(
+pub fn record_http(
     targets: &[HttpTarget],
     form: EntityForm,
     workload: &RecordingWorkload,

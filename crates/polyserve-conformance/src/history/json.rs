@@ -13,18 +13,18 @@ use super::{Call, CallAnswer, History, MAX_OPERATIONS, Operation, Precondition};
 
 /// An operation in one line.
 #[derive(Serialize, Deserialize)]
-struct OperationLine {
-    process: u32,
-    op: Cow<'static, str>,
-    key: i64,
+pub(super) struct OperationLine {
+    pub(super) process: u32,
+    pub(super) op: Cow<'static, str>,
+    pub(super) key: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<u64>,
+    pub(super) value: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    condition: Option<Precondition>,
-    call: u64,
+    pub(super) condition: Option<Precondition>,
+    pub(super) call: u64,
     #[serde(default, rename = "return", skip_serializing_if = "Option::is_none")]
-    returned: Option<u64>,
-    outcome: Cow<'static, str>,
+    pub(super) returned: Option<u64>,
+    pub(super) outcome: Cow<'static, str>,
 }
 
 /// The longest line, in bytes. A header may be long.
@@ -154,7 +154,7 @@ impl OperationLine {
     }
 
     /// Returns the operation. [`History::new`] checks whether its answer fits its call.
-    fn operation(self) -> Result<Operation, String> {
+    pub(super) fn operation(self) -> Result<Operation, String> {
         let Self { process, op, key, value, condition, call: called, returned, outcome } = self;
         let about = || format!("a {op} that was {outcome}");
         let unknown = |word: &str| Err(format!("unknown variant `{word}`"));

@@ -14,9 +14,8 @@
 //! [`MAX_EXAMINED`] operations, and take at most the steps of one search's limits. After that the remaining operations
 //! are shown.
 
-use super::limits::SearchLimits;
 use super::plan::{Register, Window};
-use super::search::{SearchResult, search};
+use super::search::{SearchLimits, SearchResult, search};
 use super::{Call, Operation};
 
 /// The result of the minimiser.

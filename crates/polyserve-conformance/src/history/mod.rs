@@ -55,25 +55,20 @@
 //!
 //! # Layout
 //!
-//! * `record` and `http` record; `entity_form` has the entities over HTTP; `json` is the format; `value` stores a value twice
-//!   in an entity, so that a torn entity shows.
-//! * `check` is the checker; `plan` prepares operations for it; `search` is the search and explains its cost; `limits` has its
-//!   limits.
-//! * `minimise` finds a few operations that cannot be ordered; `violation` shows them; `outcome` is for the kits.
+//! * `record` and `http` record; `entities` stores a value twice in an entity, so that a torn entity shows; `json` is the format.
+//! * `check` is the checker; `plan` prepares operations for it; `search` is the search, with its limits, and explains its cost.
+//! * `minimise` finds a few operations that cannot be ordered; `violation` shows them.
 
 mod check;
-mod entity_form;
+mod entities;
 mod http;
 mod json;
-mod limits;
 mod minimise;
-mod outcome;
 mod plan;
 mod record;
 mod search;
 #[cfg(test)]
 mod tests;
-mod value;
 mod violation;
 
 use std::collections::{BTreeMap, HashSet};
@@ -82,17 +77,16 @@ use std::fmt;
 use polyserve_core::{Conditional, Put, Removed};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::check::outcome_of;
 pub use self::check::{CheckVerdict, check, check_within};
-pub use self::entity_form::EntityForm;
-pub use self::http::{HttpTarget, first_answer, record_http, record_http_across};
+pub use self::entities::{EntityForm, entity, value_of};
+pub use self::http::{HttpTarget, first_answer, record_http};
 pub use self::json::ReadError;
-pub use self::limits::{LimitExceeded, SearchLimits};
-pub(crate) use self::outcome::outcome_of;
 pub(crate) use self::record::{Bursts, MAX_WAIT};
 pub use self::record::{
     CallCondition, Recording, RecordingControl, RecordingWorkload, WrongAnswer, mixed, record_in_process,
 };
-pub use self::value::{entity, value_of};
+pub use self::search::{LimitExceeded, SearchLimits};
 pub use self::violation::Violation;
 
 /// What an operation asks for.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::lock;
 use polyserve_core::{Condition, ETag, EntityRef, EntityRepo, Lookup, RepoAnswer, Visit};
 
-use super::value::{entity, value_of};
+use super::entities::{entity, value_of};
 use super::{Call, CallAnswer, Operation, Precondition};
 use crate::repo::lockstep_within;
 
@@ -168,7 +168,7 @@ impl Losses {
 
 /// The number of operations between two rendezvous of the clients: about ten microseconds of work, so that a client
 /// that starts late still overlaps with the others.
-const BURST: u64 = 512;
+pub(super) const BURST: u64 = 512;
 
 /// An operation with a number that is divisible by this yields the processor between its stamp and its call. So operations of
 /// a fast store also overlap if the clients share a processor.
@@ -188,18 +188,8 @@ pub fn record_in_process(
     clients: u32,
     control: &RecordingControl,
 ) -> Recording {
-    record_within(MAX_WAIT, repo, workload, clients, control)
-}
-
-/// Records the clients of a repo, with a max wait for an answer.
-pub(super) fn record_within(
-    max_wait: Duration,
-    repo: &Arc<dyn EntityRepo>,
-    workload: &RecordingWorkload,
-    clients: u32,
-    control: &RecordingControl,
-) -> Recording {
-    let bursts = Bursts { operations: workload.operations, burst: BURST, max_wait, max_duration: Duration::MAX };
+    let operations = workload.operations;
+    let bursts = Bursts { operations, burst: BURST, max_wait: MAX_WAIT, max_duration: Duration::MAX };
     bursts.record(&**repo, clients, control, |_| *workload).0
 }
 

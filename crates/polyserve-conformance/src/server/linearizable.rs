@@ -80,7 +80,8 @@ fn record<E: Identifiable>(
         EntityService::new(repo).at(form.prefix()).expect("the prefixes of the kit are valid").etags(conditions);
     let live = subject.live(service, |_| ());
     let workload = RecordingWorkload { operations, keys: 3, first_key: 1, seed: 0, conditions };
-    let recording = record_http(live.addr, form, &workload, CLIENTS, subject.max_wait, &RecordingControl::default());
+    let control = RecordingControl::default();
+    let recording = record_http(&[live.addr.into()], form, &workload, CLIENTS, subject.max_wait, &control);
     if let Some(wrong) = recording.wrong.first() {
         panic!("{wrong}");
     }

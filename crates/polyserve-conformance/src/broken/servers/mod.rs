@@ -41,12 +41,13 @@ impl PlainServer {
         Ok(Self { config, flaw: None })
     }
 
-    /// The server with one flaw.
+    /// The server with one flaw, or without.
     ///
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn flawed(mut config: ServerConfig, flaw: Flaw) -> Result<Self, ConfigError> {
+    pub fn flawed(mut config: ServerConfig, flaw: impl Into<Option<Flaw>>) -> Result<Self, ConfigError> {
+        let Some(flaw) = flaw.into() else { return Self::new(config) };
         if flaw.has_one_worker() {
             Supports::new("this server").one_worker().check(&config)?;
         } else if flaw != Flaw::TakesAnyConfig {

@@ -8,45 +8,40 @@ mod made;
 mod overlaps;
 mod unanswered;
 
-use super::{Call, CallAnswer, CheckVerdict, History, Operation, Precondition, check};
+use super::json::OperationLine;
+use super::{Call, CallAnswer, CheckVerdict, History, Operation, Precondition, check, mixed};
 
 /// An operation of key 1 from a text: `0 put 5 created 10..20`, `1 get 5 30..40`, `1 get absent 30..40`, `2 remove
 /// removed 50..60`. An operation whose answer was lost ends with `unknown 50..`. Conditions are `0 put 6 if 5 refused
 /// 10..20` and `2 remove if present removed 50..60`.
 fn operation(text: &str) -> Operation {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let (process, rest) = (words[0].parse().unwrap(), &words[1..words.len() - 1]);
-    let (called, returned) = words[words.len() - 1].split_once("..").unwrap();
-    let (call, rest) = match *rest {
-        ["get", ref rest @ ..] => (Call::Get, rest),
-        ["put", value, ref rest @ ..] => (Call::Put(value.parse().unwrap()), rest),
-        ["remove", ref rest @ ..] => (Call::Remove, rest),
+    let [process, op, ref rest @ .., outcome, times] = words[..] else { panic!("{text}") };
+    let (value, condition) = match *rest {
+        [] => (None, None),
+        ["if", condition] => (None, Some(condition)),
+        [value] => (Some(value), None),
+        [value, "if", condition] => (Some(value), Some(condition)),
         _ => panic!("{text}"),
     };
-    let (condition, answer) = match *rest {
-        ["if", condition, answer] => (Some(precondition(condition)), answer),
-        [answer] => (None, answer),
-        _ => panic!("{text}"),
-    };
-    let answer = match answer {
-        "unknown" => None,
-        "absent" => Some(CallAnswer::Absent),
-        "created" => Some(CallAnswer::Created),
-        "replaced" => Some(CallAnswer::Replaced),
-        "removed" => Some(CallAnswer::Removed),
-        "refused" => Some(CallAnswer::Refused),
-        value => Some(CallAnswer::Found(value.parse().unwrap())),
-    };
-    let returned = if returned.is_empty() { u64::MAX } else { returned.parse().unwrap() };
-    Operation { process, key: 1, call, condition, answer, called: called.parse().unwrap(), returned }
-}
-
-fn precondition(text: &str) -> Precondition {
-    match text {
+    let condition = condition.map(|condition| match condition {
         "absent" => Precondition::Absent,
         "present" => Precondition::Present,
         value => Precondition::Value(value.parse().unwrap()),
-    }
+    });
+    let (call, returned) = times.split_once("..").unwrap();
+    let found: Option<u64> = outcome.parse().ok();
+    let line = OperationLine {
+        process: process.parse().unwrap(),
+        op: op.to_owned().into(),
+        key: 1,
+        value: value.map(|value| value.parse().unwrap()).or(found),
+        condition,
+        call: call.parse().unwrap(),
+        returned: returned.parse().ok(),
+        outcome: if found.is_some() { "found".into() } else { outcome.to_owned().into() },
+    };
+    line.operation().unwrap()
 }
 
 /// Whether a condition holds in a state of the register.
@@ -99,10 +94,7 @@ struct Draws(u64);
 impl Draws {
     /// A number below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
-        // Xorshift (Marsaglia, 2003).
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
+        self.0 = mixed(self.0);
         (self.0 >> 16) % limit
     }
 }

@@ -9,8 +9,8 @@ use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit,
 };
 
-use crate::history::record::record_within;
-use crate::history::{Recording, RecordingControl, RecordingWorkload};
+use crate::history::record::BURST;
+use crate::history::{Bursts, Recording, RecordingControl, RecordingWorkload};
 
 /// A repo that returns the answers of a function.
 struct FixedAnswers<F>(F);
@@ -41,9 +41,10 @@ fn recorded(
     clients: u32,
     answer: impl Fn() -> RepoAnswer<()> + Send + Sync + 'static,
 ) -> Recording {
-    let repo: Arc<dyn EntityRepo> = Arc::new(FixedAnswers(answer));
-    let workload = RecordingWorkload { operations: 100_000, keys: 3, first_key: 1, seed: 0, conditions: false };
-    record_within(Duration::from_millis(5), &repo, &workload, clients, control)
+    let (operations, max_wait) = (100_000, Duration::from_millis(5));
+    let workload = RecordingWorkload { operations, keys: 3, first_key: 1, seed: 0, conditions: false };
+    let bursts = Bursts { operations, burst: BURST, max_wait, max_duration: Duration::MAX };
+    bursts.record(&FixedAnswers(answer), clients, control, |_| workload).0
 }
 
 #[test]
