@@ -30,6 +30,7 @@ pub mod address;
 pub mod broken;
 pub mod client;
 pub mod engine;
+mod event_count;
 pub mod executor;
 pub mod history;
 pub mod log;

@@ -29,6 +29,27 @@ impl From<()> for Outcome {
     }
 }
 
+impl From<Result<(), String>> for Outcome {
+    /// The error is why a property was not run, so that a property may end by `?`.
+    fn from(result: Result<(), String>) -> Self {
+        result.map_or_else(Self::NotRun, |()| Self::Held)
+    }
+}
+
+impl From<Outcome> for Result<(), String> {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Held => Ok(()),
+            Outcome::NotRun(why) => Err(why),
+        }
+    }
+}
+
+/// Returns `why` a property is not run, as an error, unless `is_met`.
+pub(crate) fn needs(is_met: bool, why: &str) -> Result<(), String> {
+    if is_met { Ok(()) } else { Err(why.into()) }
+}
+
 /// A part of the message of each panic that a property provokes, so that a test's panic hook can leave it out.
 pub const DELIBERATE_PANIC: &str = "as the test asked";
 
@@ -114,7 +135,7 @@ pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Conforma
         if child.as_ref().is_some_and(|child| *child != path) {
             continue;
         }
-        let context = PropertyContext { path, harness: Harness::Main };
+        let context = PropertyContext { path, is_test: false };
         let verdict = with_context(context, || property.verdict(subject));
         if child.is_some() {
             if let PropertyVerdict::Broken(why) = &verdict {
@@ -138,7 +159,7 @@ pub fn test<S>(module: &str, name: &str, subject: &S, run: fn(&S) -> Outcome) ->
     let module = module.split_once("::").map_or("", |(_, rest)| rest);
     let path = if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") };
     let label = path.clone();
-    let outcome = with_context(PropertyContext { path, harness: Harness::Test }, || run(subject));
+    let outcome = with_context(PropertyContext { path, is_test: true }, || run(subject));
     if let Outcome::NotRun(why) = &outcome {
         let _ = writeln!(std::io::stderr(), "not run: {label}: {why}");
     }
@@ -154,13 +175,8 @@ pub fn test_named<S>(module: &str, name: &str, subject: &S, properties: &'static
 #[derive(Clone)]
 struct PropertyContext {
     path: String,
-    harness: Harness,
-}
-
-#[derive(Clone, Copy)]
-enum Harness {
-    Test,
-    Main,
+    /// Whether a test harness runs the property, and not [`check`].
+    is_test: bool,
 }
 
 thread_local! {
@@ -213,14 +229,6 @@ fn can_limit_descriptors(limit: usize) -> bool {
     shell.is_ok_and(|output| output.status.success())
 }
 
-fn context() -> PropertyContext {
-    CONTEXT.with_borrow(Clone::clone).expect("a property is running on this thread")
-}
-
-fn is_child(context: &PropertyContext) -> bool {
-    child_path().as_deref() == Some(context.path.as_str())
-}
-
 /// The command that starts this program again and runs only the current property.
 fn child_command(context: &PropertyContext, descriptors: Option<usize>) -> Command {
     let program = std::env::current_exe().expect("this program has a path");
@@ -232,9 +240,9 @@ fn child_command(context: &PropertyContext, descriptors: Option<usize>) -> Comma
             shell
         }
     };
-    match context.harness {
-        Harness::Test => command.args(["--exact", &context.path, "--nocapture", "--test-threads=1"]),
-        Harness::Main => command.args(std::env::args_os().skip(1)),
+    match context.is_test {
+        true => command.args(["--exact", &context.path, "--nocapture", "--test-threads=1"]),
+        false => command.args(std::env::args_os().skip(1)),
     };
     command.env(CHILD_VARIABLE, &context.path);
     // By default glibc keeps freed blocks of many MiB in each of its arenas, so that memory could not be measured.
@@ -296,8 +304,8 @@ fn with_child(
     body: impl FnOnce(&ChildSide),
     parent: Option<impl FnOnce(&mut ServingChild) -> Outcome>,
 ) -> Outcome {
-    let context = context();
-    if is_child(&context) {
+    let context = CONTEXT.with_borrow(Clone::clone).expect("a property is running on this thread");
+    if child_path().as_ref() == Some(&context.path) {
         body(&ChildSide(()));
         return Outcome::Held;
     }
@@ -316,7 +324,7 @@ fn with_child(
         String::from_utf8_lossy(&text).into_owned()
     });
     // Without an address, this is all that the child prints.
-    let mut has_passed = matches!(context.harness, Harness::Main);
+    let mut has_passed = !context.is_test;
     let addr = out.by_ref().lines().map_while(Result::ok).find_map(|line| {
         has_passed |= line.contains("1 passed");
         let (_, addr) = line.split_once(ADDRESS_MARK)?;

@@ -1,6 +1,5 @@
 //! The executor kit, tested: sound executors have every property. The test `flaws` has the faults.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
@@ -9,36 +8,36 @@ use std::time::{Duration, Instant};
 use polyserve_conformance::broken::executors::Faulty;
 use polyserve_conformance::executor::{self, ExecutorSubject};
 use polyserve_conformance::executor_conformance;
-use polyserve_conformance::property::{self, Outcome, Property};
+use polyserve_conformance::property::{self, PropertyVerdict};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason, isolated};
 
-executor_conformance!(sound, ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue))).in_order());
+executor_conformance!(sound, sound_pools().in_order());
 
 executor_conformance!(
     thread_per_job,
     ExecutorSubject::new(|_workers, _queue| Box::new(ThreadPerJob::default())).unbounded_workers()
 );
 
-fn property_called(name: &str) -> &'static Property<ExecutorSubject> {
-    property::named(executor::PROPERTIES, name)
+fn sound_pools() -> ExecutorSubject {
+    ExecutorSubject::new(|workers, queue| Box::new(Faulty::new(None, workers, queue)))
+}
+
+fn verdict(name: &str, subject: &ExecutorSubject) -> PropertyVerdict {
+    property::named(executor::PROPERTIES, name).verdict(subject)
 }
 
 #[test]
 fn what_is_not_declared_is_reported_as_not_run() {
-    let subject = ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue)));
-    assert!(matches!((property_called("one_worker_keeps_the_order").run)(&subject), Outcome::NotRun(_)));
-    let subject = subject.unbounded_queue();
-    assert!(matches!((property_called("room_comes_back").run)(&subject), Outcome::NotRun(_)));
+    assert!(matches!(verdict("one_worker_keeps_the_order", &sound_pools()), PropertyVerdict::NotRun(_)));
+    assert!(matches!(verdict("room_comes_back", &sound_pools().unbounded_queue()), PropertyVerdict::NotRun(_)));
 }
 
 #[test]
 fn a_bound_that_is_declared_away_must_be_away() {
-    let subject = ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue)))
-        .unbounded_queue()
-        .max_wait(Duration::from_millis(500));
-    let run_check = AssertUnwindSafe(|| (property_called("a_full_queue_hands_the_job_back").run)(&subject));
-    assert!(catch_unwind(run_check).is_err(), "an executor that refuses passed as unbounded");
+    let subject = sound_pools().unbounded_queue().max_wait(Duration::from_millis(500));
+    let verdict = verdict("a_full_queue_hands_the_job_back", &subject);
+    assert!(matches!(verdict, PropertyVerdict::Broken(_)), "an executor that refuses passed as unbounded: {verdict:?}");
 }
 
 /// An executor that starts a thread for each job at once: no job waits, and none is refused.

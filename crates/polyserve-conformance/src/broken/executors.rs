@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use polyserve_core::panics::drop_payload;
@@ -105,9 +105,9 @@ struct FaultyState {
     threads: Vec<FaultyThread>,
 }
 
+#[derive(Default)]
 struct FaultyThread {
     handle: Option<JoinHandle<()>>,
-    id: ThreadId,
     is_busy: bool,
     has_ended: bool,
     is_joined: bool,
@@ -115,17 +115,9 @@ struct FaultyThread {
 }
 
 impl Faulty {
-    /// A pool without a fault.
-    pub fn sound(workers: usize, queue: usize) -> Self {
-        Self::start(None, workers, queue)
-    }
-
-    /// A pool with `fault`.
-    pub fn new(fault: Fault, workers: usize, queue: usize) -> Self {
-        Self::start(Some(fault), workers, queue)
-    }
-
-    fn start(fault: Option<Fault>, workers: usize, max_queue: usize) -> Self {
+    /// A pool with a fault, or without.
+    pub fn new(fault: impl Into<Option<Fault>>, workers: usize, max_queue: usize) -> Self {
+        let fault = fault.into();
         let (state, queued, changed) = (Mutex::default(), Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { fault, workers, max_queue, state, queued, changed });
         let number = match fault {
@@ -137,9 +129,7 @@ impl Faulty {
             let pool = Arc::clone(&shared);
             let mut state = lock(&shared.state);
             let handle = thread::spawn(move || pool.work(index));
-            let id = handle.thread().id();
-            let (is_busy, has_ended, is_joined, is_closing) = (false, false, false, false);
-            state.threads.push(FaultyThread { handle: Some(handle), id, is_busy, has_ended, is_joined, is_closing });
+            state.threads.push(FaultyThread { handle: Some(handle), ..FaultyThread::default() });
         }
         Self { shared }
     }
@@ -248,8 +238,10 @@ impl Shared {
         if self.has(Fault::LeaksThreads) {
             return 0;
         }
-        let me = if self.has(Fault::JoinsItself) { None } else { Some(thread::current().id()) };
-        let me = state.threads.iter().position(|thread| Some(thread.id) == me);
+        // The handle of a thread that runs is there.
+        let is_me = |handle: &JoinHandle<()>| handle.thread().id() == thread::current().id();
+        let me = state.threads.iter().position(|thread| thread.handle.as_ref().is_some_and(is_me));
+        let me = me.filter(|_| !self.has(Fault::JoinsItself));
         if me.is_some() && self.has(Fault::DropsQueueOnCloseByWorker) {
             state.queue.clear();
         }

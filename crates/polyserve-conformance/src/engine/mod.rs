@@ -150,11 +150,9 @@ pub trait EngineControl: Send + 'static {
     /// Makes the engine refuse to store entities for now, until [`accept_writes`](Self::accept_writes). It answers reads, and
     /// may remove entities. Full memory and a full disk are examples.
     ///
-    /// Returns why this engine cannot be made to, if so. The property is then not run. That is the default.
-    ///
     /// # Errors
     ///
-    /// See above.
+    /// Returns why this engine cannot be made to, if so. The property is then not run. That is the default.
     fn refuse_writes(&mut self) -> Result<(), String> {
         Err("this engine cannot be made to refuse writes".into())
     }
@@ -166,11 +164,9 @@ pub trait EngineControl: Send + 'static {
     /// answers nothing. The silent host comes first, if stores try their hosts in an order. They have to try it again after the
     /// engine was paused.
     ///
-    /// Returns why stores of this engine have no such list, if so. The property is then not run. That is the default.
-    ///
     /// # Errors
     ///
-    /// See above.
+    /// Returns why stores of this engine have no such list, if so. The property is then not run. That is the default.
     fn connector_past_a_silent_host(&mut self) -> Result<Connector, String> {
         Err("the stores of this engine have no list of hosts".into())
     }
@@ -178,11 +174,9 @@ pub trait EngineControl: Send + 'static {
     /// Ends all connections of stores. The engine then accepts new ones. Returns when the stores have closed their sides, and
     /// the engine serves.
     ///
-    /// Returns why this engine cannot be made to, if so. The property is then not run. That is the default.
-    ///
     /// # Errors
     ///
-    /// See above.
+    /// Returns why this engine cannot be made to, if so. The property is then not run. That is the default.
     fn end_connections(&mut self) -> Result<(), String> {
         Err("this engine cannot be made to end its connections".into())
     }
@@ -265,25 +259,16 @@ impl EngineSubject {
     }
 
     /// Starts an engine and runs `property` on it, on a thread that is left behind if it hangs.
-    fn run(&self, property: impl FnOnce(&mut dyn EngineControl, Declarations) + Send + 'static) -> Outcome {
-        self.run_if(|engine, declared| {
-            property(engine, declared);
-            Ok(())
-        })
-    }
-
-    /// Does the same for a property that returns why it does not apply to the engine, if so.
-    fn run_if(
+    fn run<T: Into<Outcome>>(
         &self,
-        property: impl FnOnce(&mut dyn EngineControl, Declarations) -> Result<(), String> + Send + 'static,
+        property: impl FnOnce(&mut dyn EngineControl, Declarations) -> T + Send + 'static,
     ) -> Outcome {
         let mut engine = match (self.start.0)() {
             Ok(engine) => engine,
             Err(missing) => return Outcome::NotRun(missing),
         };
         let declared = self.declared;
-        within(declared.max_wait.saturating_mul(6), "the property", move || {
-            property(&mut *engine, declared).map_or_else(Outcome::NotRun, |()| Outcome::Held)
-        })
+        let run = move || property(&mut *engine, declared).into();
+        within(declared.max_wait.saturating_mul(6), "the property", run)
     }
 }

@@ -4,14 +4,16 @@ use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Answer, Condition, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
+use polyserve_core::{
+    Answer, Condition, Entity, EntityRepo, EntityRepoExt as _, Put, Removed, RepoAnswer, RepoError, Visit, park_until,
+};
 
 use super::{Connector, Declarations, EngineControl, EngineLimits, EngineSubject};
-use crate::property::{Outcome, within};
+use crate::property::{Outcome, needs, within};
 use crate::repo::outcome;
 
 /// The max number of operations that a store holds. It is more than any property calls at a time.
@@ -85,10 +87,8 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
 ///
 /// It does not apply to a store that reads from memory, which has its entities there.
 pub fn too_many_bytes_are_overload(subject: &EngineSubject) -> Outcome {
-    subject.run_if(|engine, declared| {
-        if declared.reads_from_memory {
-            return Err("a store that reads from memory holds all its entities".into());
-        }
+    subject.run(|engine, declared| {
+        needs(!declared.reads_from_memory, "a store that reads from memory holds all its entities")?;
         // No operation ends by its timeout.
         let limits =
             EngineLimits { operations: MAX_HELD_IF_LARGE, ..limits(declared, declared.max_wait.saturating_mul(12)) };
@@ -108,7 +108,7 @@ pub fn too_many_bytes_are_overload(subject: &EngineSubject) -> Outcome {
             store.put(&Entity { id, ..large.clone() }).expect("there is room for one");
         }
         assert_eq!(store.get(39).unwrap(), Some(Entity { id: 39, ..large }));
-        Ok(())
+        Ok::<(), String>(())
     })
 }
 
@@ -228,7 +228,7 @@ pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
 /// A store that lists a host which is silent connects to another one, however short a status waits: after the engine was paused,
 /// statuses alone make the store healthy again.
 pub fn statuses_alone_connect_past_a_silent_host(subject: &EngineSubject) -> Outcome {
-    subject.run_if(|engine, declared| {
+    subject.run(|engine, declared| {
         let (connector, limits) = (engine.connector_past_a_silent_host()?, limits(declared, MEDIUM_TIMEOUT));
         let store = ConnectedStore::connect_with(&connector, declared, "silent", limits);
         store.eventually("a status", || store.status());
@@ -237,14 +237,14 @@ pub fn statuses_alone_connect_past_a_silent_host(subject: &EngineSubject) -> Out
         store.expect_failure("a status", store.repo.status());
         drop(pause);
         store.eventually("a status after the engine went on", || store.status());
-        Ok(())
+        Ok::<(), String>(())
     })
 }
 
 /// While an engine refuses to store entities, yet answers reads, each write that would store one ends with `NotDone` or `Full`, is
 /// not done, and is not acknowledged. `status` is an error too. Once the engine accepts writes again, so does the store.
 pub fn a_refused_write_is_not_acknowledged(subject: &EngineSubject) -> Outcome {
-    subject.run_if(|engine, declared| {
+    subject.run(|engine, declared| {
         // Long: the last attempt of a write that is refused gets only a part of the timeout, and has to be answered in it.
         let store = ConnectedStore::connect(engine, declared, "refused", LONG_TIMEOUT);
         let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
@@ -290,14 +290,14 @@ pub fn a_refused_write_is_not_acknowledged(subject: &EngineSubject) -> Outcome {
         store.eventually("a put after the engine accepts writes", || store.put(&after));
         store.eventually("a status after the engine accepts writes", || store.status());
         assert_eq!(store.get(1).unwrap(), Some(after));
-        Ok(())
+        Ok::<(), String>(())
     })
 }
 
 /// After an engine has ended the connections of a store that was idle, the store uses none of them: each write is done, and none
 /// fails. If [`EngineSubject::may_leave_a_write_unknown`] is declared, one of 27 writes may have an unknown end.
 pub fn a_connection_that_ended_loses_no_write(subject: &EngineSubject) -> Outcome {
-    subject.run_if(|engine, declared| {
+    subject.run(|engine, declared| {
         let store = ConnectedStore::connect(engine, declared, "ended", LONG_TIMEOUT);
         let mut unknown = None;
         for round in 0..3 {
@@ -322,7 +322,7 @@ pub fn a_connection_that_ended_loses_no_write(subject: &EngineSubject) -> Outcom
                 assert_eq!(store.get(id).unwrap(), Some(Entity::new(id, "after", f64::from(round))));
             }
         }
-        Ok(())
+        Ok::<(), String>(())
     })
 }
 
@@ -388,13 +388,7 @@ impl ConnectedStore {
     }
 
     fn get(&self, id: i64) -> Result<Option<Entity>, RepoError> {
-        let mut seen = None;
-        let answer = self.repo.get(&id, Visit::new(&mut |entity| seen = Some(entity.to_owned())));
-        Ok(match self.settle("a get", answer)? {
-            Lookup::Absent => None,
-            Lookup::Visited(_) => seen,
-            Lookup::Fetched(entity) => Some(entity),
-        })
+        self.settle("a get", self.repo.fetch(&id))
     }
 
     /// Asserts that the answer to a read is deferred, unless the store reads from memory.
@@ -432,22 +426,17 @@ impl ConnectedStore {
     /// Waits within the max wait until at most `max` operations are not answered, and returns these. Asserts that the others are
     /// rejected as overload.
     fn rejects_but(&self, max: usize, answers: Vec<RepoAnswer<()>>) -> Vec<RepoAnswer<()>> {
-        let deadline = Instant::now() + self.declared.max_wait;
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut waiting: Vec<_> = answers.into_iter().map(IntoFuture::into_future).collect();
-        loop {
-            waiting.retain_mut(|future| match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+        let rejected = park_until(Some(Instant::now() + self.declared.max_wait), |cx| {
+            waiting.retain_mut(|future| match Pin::new(future).poll(cx) {
                 Poll::Pending => true,
                 Poll::Ready(Err(RepoError::Overloaded)) => false,
                 Poll::Ready(result) => panic!("the engine is paused, and an operation got {result:?}"),
             });
-            if waiting.len() <= max {
-                return waiting.into_iter().map(|future| Answer::Later(Box::pin(future))).collect();
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "the store holds {} operations, which is more than {max}", waiting.len());
-            thread::park_timeout(left);
-        }
+            if waiting.len() <= max { Poll::Ready(()) } else { Poll::Pending }
+        });
+        assert!(rejected.is_some(), "the store holds {} operations, which is more than {max}", waiting.len());
+        waiting.into_iter().map(|future| Answer::Later(Box::pin(future))).collect()
     }
 
     /// Repeats the put of a new entity until it is done, within the max wait.
@@ -475,15 +464,6 @@ impl ConnectedStore {
             // Between two looks at an engine, which cannot notify the kit.
             thread::sleep(Duration::from_millis(20));
         }
-    }
-}
-
-/// Wakes a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

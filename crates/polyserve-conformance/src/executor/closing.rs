@@ -1,16 +1,17 @@
 //! Properties of closing: its effect on queued jobs, threads and captured values.
 
 use std::panic::resume_unwind;
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, Barrier};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use polyserve_core::{Executor, Job, RejectedReason};
 
 use super::ExecutorSubject;
-use super::pool::{EventCount, TestedPool, Token};
+use super::pool::TestedPool;
 use super::running::occupy;
-use crate::property::{Outcome, in_child};
+use crate::event_count::{EventCount, Token};
+use crate::property::{in_child, needs};
 
 /// A close without a deadline returns after every queued job has run.
 pub(super) fn close_runs_what_was_queued(subject: &ExecutorSubject) {
@@ -83,13 +84,9 @@ pub(super) fn close_twice_is_harmless(subject: &ExecutorSubject) {
 /// returned to its submitter.
 pub(super) fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) {
     for _ in 0..20 {
-        let (pool, taken, ran) = (subject.pool(2, 16), subject.count(), subject.count());
-        let submitters: Vec<_> = (0..3)
-            .map(|_| {
-                let (executor, taken, ran) = (pool.handle(), taken.clone(), ran.clone());
-                thread::spawn(move || submit_until_closed(&*executor, &taken, &ran))
-            })
-            .collect();
+        let (pool, taken) = (subject.pool(2, 16), subject.count());
+        let submitters = Submitters::start(3, &pool, &taken);
+        submitters.begin();
         assert!(taken.reaches(50), "{} of 50 jobs were taken", taken.get());
         let closers: Vec<_> = (0..3)
             .map(|_| {
@@ -101,19 +98,63 @@ pub(super) fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) {
             closers.into_iter().map(|closer| closer.join().expect("a close panicked")).sum::<usize>()
         });
         assert_eq!(left, 0, "threads left behind although no job is stuck");
-        subject.within("a submitter to a closing executor", move || {
-            submitters.into_iter().for_each(|submitter| submitter.join().expect("a submitter panicked"));
-        });
-        assert_eq!(ran.get(), taken.get(), "jobs that ran, of those that were taken");
+        let jobs = submitters.end(subject);
+        assert_eq!(jobs.len(), taken.get(), "jobs that were taken");
+        assert!(jobs.iter().all(|(ran, _)| ran.get() == 1), "a job that was taken did not run once");
     }
 }
 
-fn submit_until_closed(executor: &dyn Executor, taken: &EventCount, ran: &EventCount) {
+/// Threads that submit jobs until the executor is closed.
+pub(super) struct Submitters {
+    start: Arc<Barrier>,
+    threads: Vec<JoinHandle<Vec<RunsAndDrops>>>,
+}
+
+/// How many times a job ran, and was dropped.
+pub(super) type RunsAndDrops = (EventCount, EventCount);
+
+impl Submitters {
+    /// Starts threads that wait for [`begin`](Self::begin), and that count the jobs that are accepted.
+    pub(super) fn start(count: usize, pool: &TestedPool, taken: &EventCount) -> Self {
+        let start = Arc::new(Barrier::new(count + 1));
+        let submitter = |_| {
+            let (executor, taken, start) = (pool.handle(), taken.clone(), Arc::clone(&start));
+            thread::spawn(move || {
+                start.wait();
+                submit_until_closed(&*executor, &taken)
+            })
+        };
+        Self { threads: (0..count).map(submitter).collect(), start }
+    }
+
+    pub(super) fn begin(&self) {
+        self.start.wait();
+    }
+
+    /// Waits for the threads, and returns what became of the jobs that were accepted.
+    pub(super) fn end(self, subject: &ExecutorSubject) -> Vec<RunsAndDrops> {
+        subject.within("a submitter to a closing executor", move || {
+            let ended = self.threads.into_iter().map(|thread| thread.join().expect("a submitter panicked"));
+            ended.flatten().collect()
+        })
+    }
+}
+
+fn submit_until_closed(executor: &dyn Executor, taken: &EventCount) -> Vec<RunsAndDrops> {
+    let mut jobs = Vec::new();
     loop {
-        let ran = ran.clone();
-        match executor.execute(Job::new(move || ran.add())) {
-            Ok(()) => taken.add(),
-            Err(rejected) if rejected.reason == RejectedReason::Closed => return,
+        let (ran, dropped) = (taken.another(), taken.another());
+        let (its_ran, token) = (ran.clone(), dropped.token());
+        let job = Job::new(move || {
+            let _token = token;
+            its_ran.add();
+        });
+        match executor.execute(job).map_err(|rejected| rejected.reason) {
+            Ok(()) => {
+                jobs.push((ran, dropped));
+                taken.add();
+            }
+            Err(RejectedReason::Closed) => return jobs,
             Err(_) => thread::yield_now(),
         }
     }
@@ -144,40 +185,24 @@ pub(super) fn close_with_a_deadline_reports_a_stuck_thread(subject: &ExecutorSub
 }
 
 /// When its deadline passes, a close drops the queued jobs without running them.
-pub(super) fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> Outcome {
-    if subject.has_unbounded_workers() {
-        return Outcome::NotRun(String::from("its workers are declared unbounded, so that no job is ever queued"));
-    }
+pub(super) fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> Result<(), String> {
+    needs(!subject.unbounded_workers, "its workers are declared unbounded, so that no job is ever queued")?;
     let (pool, go_on) = subject.occupied(2, 16);
     let (ran, dropped) = (subject.count(), subject.count());
-    for _ in 0..10 {
-        let (ran, token) = (ran.clone(), dropped.token());
-        pool.run(move || {
-            let _token = token;
-            ran.add();
-        });
-    }
-    assert_eq!(
-        pool.close(Some(Instant::now() + Duration::from_millis(20))),
-        2,
-        "threads left behind with 2 jobs stuck"
-    );
+    pool.run_dropping(10, &ran, &dropped);
+    let left = pool.close(Some(Instant::now() + Duration::from_millis(20)));
+    assert_eq!(left, 2, "threads left behind with 2 jobs stuck");
     assert!(dropped.reaches(10), "of 10 queued jobs {} were dropped by a close with a deadline", dropped.get());
     go_on.add();
     pool.end();
-    assert_eq!(
-        (ran.get(), dropped.get()),
-        (0, 10),
-        "how many of 10 queued jobs ran after the deadline, and were dropped"
-    );
-    Outcome::Held
+    let seen = (ran.get(), dropped.get());
+    assert_eq!(seen, (0, 10), "how many of 10 queued jobs ran after the deadline, and were dropped");
+    Ok(())
 }
 
 /// After a close or a drop, the executor has no threads. They are counted in a child process, on Linux only.
-pub(super) fn drop_joins_the_workers(subject: &ExecutorSubject) -> Outcome {
-    if !cfg!(target_os = "linux") {
-        return Outcome::NotRun(String::from("threads are counted by /proc, which is Linux's"));
-    }
+pub(super) fn drop_joins_the_workers(subject: &ExecutorSubject) -> Result<(), String> {
+    needs(cfg!(target_os = "linux"), "threads are counted by /proc, which is Linux's")?;
     in_child(|| {
         let before = threads();
         for close in [true, false] {
@@ -199,6 +224,7 @@ pub(super) fn drop_joins_the_workers(subject: &ExecutorSubject) -> Outcome {
             }
         }
     })
+    .into()
 }
 
 /// Returns the number of threads of this process.
@@ -225,7 +251,7 @@ pub(super) fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject
     occupy(subject, &*pool.handle(), 1, &go_on);
     let taken = (0..10).filter(|_| pool.execute(job(dropped.token(), false)).is_ok()).count();
     assert!(taken > 0, "an empty queue took no job");
-    if !subject.has_unbounded_workers() {
+    if !subject.unbounded_workers {
         assert_eq!(dropped.get(), 4 + 10 - taken, "values dropped, with {taken} jobs of 14 in the queue");
     }
     pool.close(Some(Instant::now()));

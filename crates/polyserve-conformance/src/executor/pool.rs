@@ -1,15 +1,15 @@
 //! The executor that a property tests. Every call ends within the subject's max wait, or the property fails and names
 //! the call.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
 use super::ExecutorSubject;
 use super::running::occupy;
+use crate::event_count::EventCount;
 use crate::property::within;
 
 /// An executor. If a property fails, it is left behind with its threads, because it may hang.
@@ -33,20 +33,12 @@ impl ExecutorSubject {
 
     /// Creates a count at zero.
     pub(super) fn count(&self) -> EventCount {
-        EventCount { shared: Arc::default(), max_wait: self.max_wait }
+        EventCount::new(self.max_wait)
     }
 
     /// Whether a job may be refused because the queue is full.
     pub(super) fn refuses(&self) -> bool {
         !self.unbounded_queue && !self.unbounded_workers
-    }
-
-    pub(super) fn has_unbounded_workers(&self) -> bool {
-        self.unbounded_workers
-    }
-
-    pub(super) fn keeps_the_order(&self) -> bool {
-        self.in_order
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -92,6 +84,17 @@ impl TestedPool {
         }
     }
 
+    /// Submits jobs that each count once, and that capture a value that counts as dropped.
+    pub(super) fn run_dropping(&self, jobs: usize, ran: &EventCount, dropped: &EventCount) {
+        for _ in 0..jobs {
+            let (ran, token) = (ran.clone(), dropped.token());
+            self.run(move || {
+                let _token = token;
+                ran.add();
+            });
+        }
+    }
+
     /// Submits a job. Retries while the queue is full.
     pub(super) fn submit_with_retries(&self, work: impl FnOnce() + Send + 'static) {
         submit_with_retries(&**self.executor(), Job::new(work), self.max_wait);
@@ -133,6 +136,15 @@ impl Drop for TestedPool {
     }
 }
 
+/// The work of a job that counts as started, and then waits for `go_on`.
+pub(super) fn waiting(started: &EventCount, go_on: &EventCount) -> impl FnOnce() + Send + use<> {
+    let (started, go_on) = (started.clone(), go_on.clone());
+    move || {
+        started.add();
+        go_on.reaches(1);
+    }
+}
+
 /// Submits `job`. Retries while the queue is full.
 pub(super) fn submit_with_retries(executor: &dyn Executor, job: Job, max_wait: Duration) {
     let deadline = Instant::now() + max_wait;
@@ -142,56 +154,5 @@ pub(super) fn submit_with_retries(executor: &dyn Executor, job: Job, max_wait: D
         assert!(Instant::now() < deadline, "there was no room for a job within {max_wait:?}");
         job = rejected.job;
         thread::yield_now();
-    }
-}
-
-/// A count of events, which threads can wait for. Clones share the count.
-#[derive(Clone)]
-pub(super) struct EventCount {
-    shared: Arc<(Mutex<usize>, Condvar)>,
-    max_wait: Duration,
-}
-
-/// The time for which the kit waits for events that must not happen.
-const QUIET_TIME: Duration = Duration::from_millis(100);
-
-impl EventCount {
-    /// Counts one event.
-    pub(super) fn add(&self) {
-        *lock(&self.shared.0) += 1;
-        self.shared.1.notify_all();
-    }
-
-    pub(super) fn get(&self) -> usize {
-        *lock(&self.shared.0)
-    }
-
-    /// Waits until the count is at least `n`. Returns whether it was reached in time.
-    pub(super) fn reaches(&self, n: usize) -> bool {
-        self.reaches_within(n, self.max_wait)
-    }
-
-    /// Returns whether the count reaches `n` within a short time. For events that must not happen.
-    pub(super) fn reaches_soon(&self, n: usize) -> bool {
-        self.reaches_within(n, QUIET_TIME)
-    }
-
-    fn reaches_within(&self, n: usize, max_wait: Duration) -> bool {
-        let (count, changed) = &*self.shared;
-        let waited = changed.wait_timeout_while(lock(count), max_wait, |count| *count < n);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 >= n
-    }
-
-    /// A value that counts once as it is dropped.
-    pub(super) fn token(&self) -> Token {
-        Token(self.clone())
-    }
-}
-
-pub(super) struct Token(EventCount);
-
-impl Drop for Token {
-    fn drop(&mut self) {
-        self.0.add();
     }
 }

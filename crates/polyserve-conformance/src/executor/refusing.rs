@@ -3,9 +3,10 @@
 use polyserve_core::{Job, RejectedReason};
 
 use super::ExecutorSubject;
-use super::pool::{EventCount, TestedPool};
+use super::pool::TestedPool;
 use super::running::occupy;
-use crate::property::Outcome;
+use crate::event_count::EventCount;
+use crate::property::needs;
 
 const QUEUE: usize = 5;
 
@@ -47,10 +48,8 @@ fn fill(subject: &ExecutorSubject, pool: &TestedPool, ran: &EventCount) -> usize
 }
 
 /// After the queued jobs have run, a full queue accepts the same number of jobs again.
-pub(super) fn room_comes_back(subject: &ExecutorSubject) -> Outcome {
-    if !subject.refuses() {
-        return Outcome::NotRun(String::from("it is declared to refuse nothing"));
-    }
+pub(super) fn room_comes_back(subject: &ExecutorSubject) -> Result<(), String> {
+    needs(subject.refuses(), "it is declared to refuse nothing")?;
     let pool = subject.pool(1, QUEUE);
     for round in 0..20 {
         let (go_on, ran) = (subject.count(), subject.count());
@@ -60,5 +59,5 @@ pub(super) fn room_comes_back(subject: &ExecutorSubject) -> Outcome {
         go_on.add();
         assert!(ran.reaches(taken + 1), "{} of {taken} jobs ran in round {round}", ran.get() - 1);
     }
-    Outcome::Held
+    Ok(())
 }

@@ -9,14 +9,15 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 
 use super::ExecutorSubject;
-use super::pool::{EventCount, TestedPool, submit_with_retries};
-use crate::property::Outcome;
+use super::pool::{TestedPool, submit_with_retries, waiting};
+use crate::event_count::EventCount;
+use crate::property::needs;
 
 /// Each of many jobs from many submitters runs once. Jobs that a full queue rejects are submitted again. No job can run
 /// twice, because running a job consumes it.
 pub(super) fn every_job_runs_exactly_once(subject: &ExecutorSubject) {
     const SUBMITTERS: usize = 4;
-    let jobs_each = if subject.has_unbounded_workers() { 100 } else { 2_000 };
+    let jobs_each = if subject.unbounded_workers { 100 } else { 2_000 };
     let pool = subject.pool(3, 64);
     let runs: Arc<Vec<AtomicU32>> = Arc::new((0..SUBMITTERS * jobs_each).map(|_| AtomicU32::new(0)).collect());
     thread::scope(|scope| {
@@ -55,7 +56,7 @@ pub(super) fn a_job_runs_on_another_thread(subject: &ExecutorSubject) {
 pub(super) fn jobs_run_in_parallel(subject: &ExecutorSubject) {
     for workers in [1, 2, 4] {
         let pool = subject.pool(workers, 16);
-        let expected = if subject.has_unbounded_workers() { None } else { Some(workers) };
+        let expected = if subject.unbounded_workers { None } else { Some(workers) };
         assert_eq!(pool.workers(), expected, "what `workers` answers");
         meet(subject, &pool, workers);
     }
@@ -77,40 +78,24 @@ fn meet(subject: &ExecutorSubject, pool: &TestedPool, number: usize) {
 }
 
 /// At most one job for each worker runs at a time. If the workers are declared unbounded, many more jobs run.
-pub(super) fn never_more_than_its_workers(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn never_more_than_its_workers(subject: &ExecutorSubject) {
     let pool = subject.pool(2, 8);
-    if subject.has_unbounded_workers() {
-        meet(subject, &pool, 16);
-        return Outcome::Held;
+    if subject.unbounded_workers {
+        return meet(subject, &pool, 16);
     }
     let (started, go_on) = (subject.count(), subject.count());
-    for _ in 0..5 {
-        let (started, go_on) = (started.clone(), go_on.clone());
-        pool.run(move || {
-            started.add();
-            go_on.reaches(1);
-        });
-    }
+    (0..5).for_each(|_| pool.run(waiting(&started, &go_on)));
     assert!(started.reaches(2), "two workers do not run two jobs");
     assert!(!started.reaches_soon(3), "two workers run {} jobs at the same time", started.get());
     go_on.add();
     assert!(started.reaches(5), "{} of 5 jobs ran", started.get());
-    Outcome::Held
 }
 
 /// With one worker, jobs run in the order in which they were submitted. Tested if the executor declares it.
-pub(super) fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
-    if !subject.keeps_the_order() {
-        return Outcome::NotRun(String::from("it is not declared to keep the order"));
-    }
-    let (pool, started, go_on) = (subject.pool(1, 128), subject.count(), subject.count());
+pub(super) fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Result<(), String> {
+    needs(subject.in_order, "it is not declared to keep the order")?;
+    let (pool, go_on) = subject.occupied(1, 128);
     let order = Arc::new(Mutex::new(Vec::new()));
-    let (its_started, its_go_on) = (started.clone(), go_on.clone());
-    pool.run(move || {
-        its_started.add();
-        its_go_on.reaches(1);
-    });
-    assert!(started.reaches(1), "the first job did not start");
     for number in 0..1_000 {
         let order = Arc::clone(&order);
         pool.submit_with_retries(move || lock(&order).push(number));
@@ -122,7 +107,7 @@ pub(super) fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
     let order = lock(&order);
     let wrong = order.iter().enumerate().find(|(at, number)| at != *number);
     assert_eq!((wrong, order.len()), (None, 1_000), "the first job out of its order, and how many ran");
-    Outcome::Held
+    Ok(())
 }
 
 /// A job may submit jobs to its own executor, also if the executor has one worker. The new jobs may submit jobs too.
@@ -176,7 +161,7 @@ pub(super) fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) {
 /// A job that is submitted to an idle executor runs, whatever step the worker has reached on its way to sleep. So does
 /// each of several jobs, one for each worker.
 pub(super) fn no_lost_wakeup(subject: &ExecutorSubject) {
-    let rounds = if subject.has_unbounded_workers() { 100 } else { 4_000 };
+    let rounds = if subject.unbounded_workers { 100 } else { 4_000 };
     for workers in [1, 2, 3] {
         let pool = subject.pool(workers, 16);
         for round in 0..rounds {
@@ -184,8 +169,7 @@ pub(super) fn no_lost_wakeup(subject: &ExecutorSubject) {
             // worker between its last job and its sleep. 7 919 is prime, so the pauses do not repeat.
             (0..round * 7_919 % 1_000).for_each(|_| std::hint::spin_loop());
             let ran = subject.count();
-            let its_ran = ran.clone();
-            pool.run(move || its_ran.add());
+            pool.run_counted(1, &ran);
             assert!(ran.reaches(1), "in round {round} the job of {workers} idle workers did not run");
             if round % 16 == 0 {
                 meet(subject, &pool, workers);
@@ -198,12 +182,7 @@ pub(super) fn no_lost_wakeup(subject: &ExecutorSubject) {
 pub(super) fn occupy(subject: &ExecutorSubject, executor: &dyn Executor, workers: usize, go_on: &EventCount) {
     let started = subject.count();
     for _ in 0..workers {
-        let (started, go_on) = (started.clone(), go_on.clone());
-        let job = Job::new(move || {
-            started.add();
-            go_on.reaches(1);
-        });
-        submit_with_retries(executor, job, subject.max_wait);
+        submit_with_retries(executor, Job::new(waiting(&started, go_on)), subject.max_wait);
     }
     assert!(started.reaches(workers), "of {workers} workers {} run a job", started.get());
 }

@@ -28,10 +28,7 @@ pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
             match &found {
                 Lookup::Visited(_) => {
                     assert_eq!(visits, 1, "how often the visit of a get that answers Visited was called");
-                    assert!(
-                        now,
-                        "the visit was called, and the answer was deferred: what the visit saw cannot be used"
-                    );
+                    assert!(now, "the visit was called, and the answer was deferred: what it saw cannot be used");
                 }
                 Lookup::Fetched(_) | Lookup::Absent => {
                     assert_eq!(visits, 0, "how often the visit of a get that answers {found:?} was called");

@@ -37,7 +37,7 @@ pub fn conditional_writes_are_linearizable(subject: &RepoSubject) -> Outcome {
 }
 
 fn recorded(subject: &RepoSubject, conditions: bool) -> Outcome {
-    subject.run_to_outcome(move |store| {
+    subject.run(move |store| {
         // Threads leave a rendezvous one after the other. A repo in memory needs a larger number of operations between two,
         // because the first threads finish several operations before the last thread leaves.
         let burst = if store.answers == Answers::Now { 128 } else { 8 };

@@ -180,17 +180,9 @@ impl RepoSubject {
     }
 
     /// Runs `property` on a new repo, on a thread that is left behind if it hangs.
-    fn run(&self, property: impl FnOnce(Store) + Send + 'static) -> Outcome {
-        self.run_to_outcome(|store| {
-            property(store);
-            Outcome::Held
-        })
-    }
-
-    /// Does the same as `run`, for a property that may return that it cannot run here.
-    fn run_to_outcome(&self, property: impl FnOnce(Store) -> Outcome + Send + 'static) -> Outcome {
+    fn run<T: Into<Outcome>>(&self, property: impl FnOnce(Store) -> T + Send + 'static) -> Outcome {
         let &Self { answers, max_wait, keys, json, .. } = self;
         let store = Store { repo: (self.make.0)(), answers, max_wait, keys, json };
-        within(max_wait.saturating_mul(6), "the property", move || property(store))
+        within(max_wait.saturating_mul(6), "the property", move || property(store).into())
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Entity, Put, Removed};
 
 use super::RepoSubject;
+use crate::history::mixed;
 use crate::property::Outcome;
 
 /// An empty repo shows nothing, removes nothing and counts nothing.
@@ -138,11 +139,8 @@ pub fn agrees_with_a_map(subject: &RepoSubject) -> Outcome {
         const MAX_STEPS: u64 = 4_000;
         let deadline = Instant::now() + Duration::from_secs(1);
         let mut map = HashMap::new();
-        let mut random = 0x9e37_79b9_7f4a_7c15u64;
         for step in 0..MAX_STEPS {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
+            let random = mixed(step);
             let id = ((random >> 8) % 97).cast_signed() * 64 - 40 * 64;
             match random % 10 {
                 0..4 => {

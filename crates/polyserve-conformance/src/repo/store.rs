@@ -122,12 +122,8 @@ impl Store {
     /// Asserts that the entity of `id` equals `expected` bit for bit, or that there is none.
     pub(super) fn expect(&self, id: i64, expected: Option<&Entity>) {
         let found = self.get(id);
-        assert!(
-            same(found.as_ref(), expected),
-            "get({id}) shows {}, not {}",
-            Excerpt(found.as_ref()),
-            Excerpt(expected)
-        );
+        let found = found.as_ref();
+        assert!(same(found, expected), "get({id}) shows {}, not {}", Excerpt(found), Excerpt(expected));
     }
 }
 
