@@ -50,6 +50,23 @@ pub(crate) fn needs(is_met: bool, why: &str) -> Result<(), String> {
     if is_met { Ok(()) } else { Err(why.into()) }
 }
 
+/// Tries up to `count` times until an attempt returns `Ok`. A property that depends on how busy the machine is gets several attempts.
+///
+/// # Panics
+///
+/// Panics with the error of the last attempt.
+#[track_caller]
+pub(crate) fn attempts<T>(count: usize, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let mut seen = String::new();
+    for _ in 0..count {
+        match attempt() {
+            Ok(value) => return value,
+            Err(why) => seen = why,
+        }
+    }
+    panic!("in each of {count} attempts: {seen}");
+}
+
 /// A part of the message of each panic that a property provokes, so that a test's panic hook can leave it out.
 pub const DELIBERATE_PANIC: &str = "as the test asked";
 

@@ -1,5 +1,14 @@
 //! The entity service has every property that no server decides.
 
-use polyserve_conformance::service::Unconnected;
+use libtest_mimic::{Arguments, Trial};
+use polyserve_conformance::service::{PROPERTIES, ServiceProperty};
 
-polyserve_conformance::service_conformance!(entity_service, Unconnected::default());
+fn main() {
+    let trial = |property: &'static ServiceProperty| {
+        Trial::test(format!("entity_service::{}", property.name), || {
+            property.check();
+            Ok(())
+        })
+    };
+    libtest_mimic::run(&Arguments::from_args(), PROPERTIES.iter().map(trial).collect()).exit();
+}

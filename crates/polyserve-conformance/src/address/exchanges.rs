@@ -4,7 +4,26 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::probe::{Probe, ProbeResult, ask, brief, first_line, get, has_status, put, put_with, request};
+use super::{AddressProperty, Group};
 use crate::client::Ending;
+
+macro_rules! properties {
+    ($($group:ident: $($name:ident),+;)+) => {
+        /// The properties of this module, by group.
+        pub(super) const PROPERTIES: &[AddressProperty] = &[$($(
+            AddressProperty { name: stringify!($name), group: Group::$group, exchange: Some($name) },
+        )+)+];
+    };
+}
+
+properties! {
+    Entity: put_creates_and_replaces;
+    Connection: pipelined_requests_are_answered_in_order, a_request_may_arrive_byte_by_byte,
+        a_half_closed_client_gets_its_answer;
+    Head: the_date_is_the_time, half_a_head_is_no_request;
+    Framing: a_length_never_overrides_chunked, a_bare_cr_makes_no_field, a_folded_line_makes_no_field,
+        chunked_in_1_0_is_the_last;
+}
 
 const ENTITY: &str = r#"{"id":-7002,"description":"d","value":1.5}"#;
 const PATH: &str = "/-7002";
@@ -15,7 +34,7 @@ fn stored(probe: &Probe) -> Result<(), String> {
 
 /// A PUT of a new entity is answered with 201 and its `Location`; a PUT of a known entity is answered with 200. The id may be
 /// negative.
-pub(super) fn put_creates_and_replaces(probe: &Probe) -> Result<(), String> {
+fn put_creates_and_replaces(probe: &Probe) -> Result<(), String> {
     // An earlier run may have stored the entity.
     let body = |id: u64| format!(r#"{{"id":-{id},"description":"d","value":1.5}}"#);
     let mut client = probe.client()?;
@@ -36,7 +55,7 @@ pub(super) fn put_creates_and_replaces(probe: &Probe) -> Result<(), String> {
 }
 
 /// Requests that arrive together are answered in order.
-pub(super) fn pipelined_requests_are_answered_in_order(probe: &Probe) -> Result<(), String> {
+fn pipelined_requests_are_answered_in_order(probe: &Probe) -> Result<(), String> {
     stored(probe)?;
     let mut client = probe.client()?;
     let bytes: Vec<u8> = (0..16).flat_map(|n| if n % 3 == 1 { get(PATH) } else { get("/-7998") }).collect();
@@ -53,7 +72,7 @@ pub(super) fn pipelined_requests_are_answered_in_order(probe: &Probe) -> Result<
 
 /// A request may be split anywhere. The pause makes it likely that the server reads a byte alone; no result depends on
 /// it.
-pub(super) fn a_request_may_arrive_byte_by_byte(probe: &Probe) -> Result<(), String> {
+fn a_request_may_arrive_byte_by_byte(probe: &Probe) -> Result<(), String> {
     let mut client = probe.client()?;
     for byte in put(ENTITY) {
         thread::sleep(Duration::from_micros(100));
@@ -64,7 +83,7 @@ pub(super) fn a_request_may_arrive_byte_by_byte(probe: &Probe) -> Result<(), Str
 }
 
 /// A client that has half-closed still gets its answer.
-pub(super) fn a_half_closed_client_gets_its_answer(probe: &Probe) -> Result<(), String> {
+fn a_half_closed_client_gets_its_answer(probe: &Probe) -> Result<(), String> {
     stored(probe)?;
     let mut client = probe.client()?;
     client.send(&get(PATH)).and_then(|()| client.half_close()).map_err(|error| error.to_string())?;
@@ -73,7 +92,7 @@ pub(super) fn a_half_closed_client_gets_its_answer(probe: &Probe) -> Result<(), 
 }
 
 /// Every answer has one `Date`, which is the current time.
-pub(super) fn the_date_is_the_time(probe: &Probe) -> Result<(), String> {
+fn the_date_is_the_time(probe: &Probe) -> Result<(), String> {
     const MAX_SKEW: Duration = Duration::from_secs(5); // clocks here are one; the server's may be of the last second
     stored(probe)?;
     for (request, status) in [(get(PATH), 200), (get("/-7998"), 404)] {
@@ -89,7 +108,7 @@ pub(super) fn the_date_is_the_time(probe: &Probe) -> Result<(), String> {
 }
 
 /// A client sends half a head and half-closes. The server does not answer the half as a request.
-pub(super) fn half_a_head_is_no_request(probe: &Probe) -> Result<(), String> {
+fn half_a_head_is_no_request(probe: &Probe) -> Result<(), String> {
     stored(probe)?;
     let mut client = probe.client()?;
     let half = format!("GET {PATH} HTTP/1.1\r\nHost: a\r\n");
@@ -103,7 +122,7 @@ pub(super) fn half_a_head_is_no_request(probe: &Probe) -> Result<(), String> {
 }
 
 /// If a message has both fields, chunk data is never read as a request, whatever the length is.
-pub(super) fn a_length_never_overrides_chunked(probe: &Probe) -> Result<(), String> {
+fn a_length_never_overrides_chunked(probe: &Probe) -> Result<(), String> {
     let hidden = "GET /-7999 HTTP/1.1\r\nHost: a\r\n\r\n";
     let size = format!("{:x}\r\n", hidden.len());
     let body = format!("{size}{hidden}\r\n0\r\n\r\n");
@@ -120,12 +139,12 @@ pub(super) fn a_length_never_overrides_chunked(probe: &Probe) -> Result<(), Stri
 }
 
 /// A bare CR ends no line, so no field follows it.
-pub(super) fn a_bare_cr_makes_no_field(probe: &Probe) -> Result<(), String> {
+fn a_bare_cr_makes_no_field(probe: &Probe) -> Result<(), String> {
     makes_no_field(probe, "X: y\r")
 }
 
 /// A line that begins with white space is no field.
-pub(super) fn a_folded_line_makes_no_field(probe: &Probe) -> Result<(), String> {
+fn a_folded_line_makes_no_field(probe: &Probe) -> Result<(), String> {
     makes_no_field(probe, "X: y\r\n ")
 }
 
@@ -142,7 +161,7 @@ fn makes_no_field(probe: &Probe, before: &str) -> Result<(), String> {
 }
 
 /// HTTP/1.0 has no codings, so the answer is the last one.
-pub(super) fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
+fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
     let head =
         "PUT / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
     let message = format!("{head}\r\n{:x}\r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len()).into_bytes();

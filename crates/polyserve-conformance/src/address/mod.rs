@@ -32,138 +32,73 @@ mod probe;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use probe::Probe;
 use serde::{Deserialize, Serialize};
 
+use crate::wire::{CaseScope, properties_of};
+
 /// The subject of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
+    /// The entity service: statuses and bodies.
+    Entity,
+    /// Keeping, closing, pipelining.
+    Connection,
+    /// Request lines and fields.
+    Head,
     /// The end of a message, as RFC 9112 requires it. A server that fails one of these can be made to answer a request
     /// that no client sent.
     Framing,
     /// The end of a message, in cases in which the RFC leaves a choice and the contract is strict: a bare LF, a length
     /// together with `chunked`.
     FramingLenient,
-    /// Request lines and fields.
-    Head,
-    /// The entity service: statuses and bodies.
-    Entity,
-    /// Keeping, closing, pipelining.
-    Connection,
 }
 
 impl Group {
+    const ALL: [Self; 5] = [Self::Entity, Self::Connection, Self::Head, Self::Framing, Self::FramingLenient];
+
+    /// Returns the group with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|group| group.name() == name)
+    }
+
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Framing => "framing",
-            Self::FramingLenient => "framing, by choice",
-            Self::Head => "head",
             Self::Entity => "entity",
             Self::Connection => "connection",
+            Self::Head => "head",
+            Self::Framing => "framing",
+            Self::FramingLenient => "framing, by choice",
         }
     }
 }
 
 /// A named property of a server at an address.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct AddressProperty {
     /// Its name: `two_hosts_are_refused`.
     pub name: &'static str,
     /// The subject of the property.
     pub group: Group,
-    run: fn(&Probe) -> Result<(), String>,
+    /// Tests it. `None` if its cases are in the wire corpus.
+    exchange: Option<Exchange>,
 }
 
-/// Lists the properties of each group: functions of `exchanges`, and properties of the wire corpus.
-macro_rules! properties {
-    ($($group:ident { exchanges { $($name:ident,)* } corpus { $($case:ident,)* } })*) => {
-        /// Every property, in the order in which they run.
-        pub const PROPERTIES: &[AddressProperty] = &[$(
-            $(AddressProperty { name: stringify!($name), group: Group::$group, run: exchanges::$name },)*
-            $(AddressProperty {
-                name: stringify!($case),
-                group: Group::$group,
-                run: |probe| corpus::check(probe, stringify!($case)),
-            },)*
-        )*];
-    };
-}
+type Exchange = fn(&Probe) -> Result<(), String>;
 
-properties! {
-    Entity {
-        exchanges {
-            put_creates_and_replaces,
-        }
-        corpus {
-            get_shows_the_entity,
-            absent_entities_are_not_found,
-            head_is_get_without_the_body,
-            a_path_that_is_no_id_is_a_bad_request,
-            other_methods_are_not_allowed,
-            a_body_that_is_not_json_is_a_bad_request,
-            json_that_is_no_entity_is_unprocessable,
-        }
-    }
-    Connection {
-        exchanges {
-            pipelined_requests_are_answered_in_order,
-            a_request_may_arrive_byte_by_byte,
-            a_half_closed_client_gets_its_answer,
-        }
-        corpus {
-            an_answer_arrives_though_what_follows_is_refused,
-            an_expected_continue_comes_before_the_body,
-            a_connection_is_kept_by_default,
-            a_client_may_ask_to_close,
-            a_connection_of_1_0_closes_by_default,
-            a_connection_of_1_0_is_kept_on_request,
-        }
-    }
-    Head {
-        exchanges {
-            the_date_is_the_time,
-            half_a_head_is_no_request,
-        }
-        corpus {
-            a_request_without_a_host_is_refused,
-            two_hosts_are_refused,
-            an_invalid_host_is_refused,
-            a_head_that_is_too_large_is_refused,
-            unknown_methods_are_not_implemented,
-            the_preface_of_http_2_is_refused,
-            garbage_is_answered_with_400,
-        }
-    }
-    Framing {
-        exchanges {
-            a_length_never_overrides_chunked,
-            a_bare_cr_makes_no_field,
-            a_folded_line_makes_no_field,
-            chunked_in_1_0_is_the_last,
-        }
-        corpus {
-            a_length_is_digits,
-            lengths_that_differ_are_refused,
-            codings_that_do_not_end_with_chunked_are_refused,
-            a_space_before_the_colon_is_refused,
-            broken_chunks_are_refused,
-        }
-    }
-    FramingLenient {
-        exchanges {}
-        corpus {
-            a_length_with_chunked_is_refused,
-            chunked_is_the_only_coding,
-            a_bare_lf_ends_no_line,
-            bare_cr_and_control_bytes_are_refused,
-            folded_lines_are_refused,
-        }
-    }
-}
+/// Every property, in the order in which they run: by group.
+pub static PROPERTIES: LazyLock<Vec<AddressProperty>> = LazyLock::new(|| {
+    let mut properties = exchanges::PROPERTIES.to_vec();
+    let of_corpus = properties_of(CaseScope::Address).into_iter().filter_map(|(name, group)| Some((name, group?)));
+    properties.extend(of_corpus.map(|(name, group)| AddressProperty { name, group, exchange: None }));
+    properties.sort_by_key(|property| property.group);
+    properties
+});
 
 /// A property that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,14 +177,15 @@ pub fn check(addr: SocketAddr, max_wait: Duration) -> AddressReport {
 pub fn check_within(addr: SocketAddr, max_wait: Duration, total: Duration) -> AddressReport {
     let deadline = Instant::now() + total;
     let mut report = AddressReport::default();
-    for AddressProperty { name, group, run } in PROPERTIES {
+    for &AddressProperty { name, group, exchange } in PROPERTIES.iter() {
         if Instant::now() >= deadline {
             report.not_run.push(Cow::Borrowed(name));
             continue;
         }
-        match run(&Probe::new(addr, max_wait)) {
+        let probe = Probe::new(addr, max_wait);
+        match exchange.map_or_else(|| corpus::check(&probe, name), |exchange| exchange(&probe)) {
             Ok(()) => report.held.push(Cow::Borrowed(name)),
-            Err(why) => report.failed.push(FailedProperty { property: Cow::Borrowed(name), group: *group, why }),
+            Err(why) => report.failed.push(FailedProperty { property: Cow::Borrowed(name), group, why }),
         }
     }
     report

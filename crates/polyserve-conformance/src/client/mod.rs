@@ -38,9 +38,9 @@ use body::BodyEnd;
 pub(crate) use date::imf_fixdate;
 pub use response::Response;
 use response::{MAX_BODY, head_end};
-#[cfg(feature = "tls")]
-pub(crate) use stream::left;
 pub(crate) use stream::{Stream, is_timeout};
+#[cfg(feature = "tls")]
+pub(crate) use stream::{left, read_some, write_some};
 use transcript::Transcript;
 pub(crate) use transcript::shown;
 
@@ -112,14 +112,11 @@ impl Client {
     ///
     /// Returns an error as [`connect`](Self::connect) does, and if the address has no free port.
     pub fn connect_from(source: Option<IpAddr>, addr: SocketAddr, max_wait: Duration) -> io::Result<Self> {
-        let stream = Stream::connect(source, addr, max_wait)?;
-        Ok(Self { stream, max_wait, unread: Vec::new(), transcript: Transcript::default(), is_strict: true })
+        Ok(Self::on(Stream::connect(source, addr, max_wait)?, max_wait))
     }
 
-    /// The client's end of a connection after its handshake.
-    #[cfg(feature = "tls")]
-    pub(crate) fn on(stream: crate::tls::TlsStream, max_wait: Duration) -> Self {
-        let stream = Stream::Tls(stream);
+    /// The client's end of a connection. If it is TLS, its handshake has ended.
+    pub(crate) fn on(stream: Stream, max_wait: Duration) -> Self {
         Self { stream, max_wait, unread: Vec::new(), transcript: Transcript::default(), is_strict: true }
     }
 
@@ -362,19 +359,13 @@ impl Client {
             Ending::Reset => "the connection was reset",
             Ending::Silent => "nothing came within the client's max wait",
         };
-        ReceiveFailure {
-            ending: Some(ending),
-            received,
-            why: format!("{how}, {received} bytes into an answer\n{}", self.show()),
-        }
+        let why = format!("{how}, {received} bytes into an answer\n{}", self.show());
+        ReceiveFailure { ending: Some(ending), received, why }
     }
 
     fn malformed(&self, why: &str) -> ReceiveFailure {
-        ReceiveFailure {
-            ending: None,
-            received: self.unread.len(),
-            why: format!("malformed answer: {why}\n{}", self.show()),
-        }
+        let why = format!("malformed answer: {why}\n{}", self.show());
+        ReceiveFailure { ending: None, received: self.unread.len(), why }
     }
 
     /// The bytes that were exchanged on this connection, shortened for a failure message.
@@ -383,23 +374,15 @@ impl Client {
     }
 }
 
-/// Expectations of a test. Each of these functions panics with the bytes that were exchanged.
+/// Expectations of a test. Each of these functions panics, with the bytes that were exchanged, if what it says does not hold.
 impl Client {
     /// The next answer has this status.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it has another status, or if there is no answer.
     #[track_caller]
     pub fn expect(&mut self, status: u16) -> Response {
         self.expect_one_of(&[status])
     }
 
     /// The next answer has one of these statuses.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it has another status, or if there is no answer.
     #[track_caller]
     pub fn expect_one_of(&mut self, statuses: &[u16]) -> Response {
         match self.receive() {
@@ -410,10 +393,6 @@ impl Client {
     }
 
     /// The next answer has this status and says `Connection: close`, and the connection ends after it.
-    ///
-    /// # Panics
-    ///
-    /// Panics if any of that does not hold.
     #[track_caller]
     pub fn expect_last(&mut self, status: u16) -> Response {
         let response = self.expect(status);
@@ -424,27 +403,14 @@ impl Client {
     }
 
     /// The connection ends without a further byte and without a reset.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a byte comes, or if the connection is reset or does not end.
     #[track_caller]
     pub fn expect_end(&mut self) {
         let (rest, ending) = self.end();
-        let clean = rest.is_empty() && ending == Ending::Closed;
-        assert!(
-            clean,
-            "expected the end of the connection, got {} bytes and then {ending:?}\n{}",
-            rest.len(),
-            self.show()
-        );
+        let is_clean = rest.is_empty() && ending == Ending::Closed;
+        assert!(is_clean, "the connection has not ended: {} bytes, and then {ending:?}\n{}", rest.len(), self.show());
     }
 
     /// Sends `request` and reads its answer, which has this status.
-    ///
-    /// # Panics
-    ///
-    /// As [`expect`](Self::expect).
     #[track_caller]
     pub fn ask(&mut self, request: &[u8], status: u16) -> Response {
         let _ = self.send(request); // an error: a refusal came before all was sent

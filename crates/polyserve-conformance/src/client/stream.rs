@@ -75,13 +75,7 @@ impl Stream {
     /// Reads some bytes, waiting until `deadline` at the latest.
     pub(crate) fn read(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => loop {
-                socket.set_read_timeout(Some(left(deadline)?))?;
-                match (&*socket).read(buffer) {
-                    Err(error) if is_timeout(&error) => {}
-                    result => return result,
-                }
-            },
+            Self::Plain(socket) => read_some(socket, buffer, deadline),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.read(buffer, deadline),
             #[cfg(feature = "tls")]
@@ -99,12 +93,7 @@ impl Stream {
             Self::Rejected(..) => return Ok(()),
         };
         while !bytes.is_empty() {
-            socket.set_write_timeout(Some(left(deadline)?))?;
-            match (&*socket).write(bytes) {
-                Ok(n) => bytes = &bytes[n..],
-                Err(error) if is_timeout(&error) => {}
-                Err(error) => return Err(error),
-            }
+            bytes = &bytes[write_some(socket, bytes, deadline)?..];
         }
         Ok(())
     }
@@ -155,6 +144,28 @@ fn connect_from(source: IpAddr, addr: SocketAddr) -> io::Result<TcpStream> {
     bind(&socket, &SocketAddr::new(source, 0))?;
     connect(&socket, &addr)?;
     Ok(socket.into())
+}
+
+/// Reads some bytes of a socket, waiting until `deadline` at the latest.
+pub(crate) fn read_some(mut socket: &TcpStream, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
+    loop {
+        socket.set_read_timeout(Some(left(deadline)?))?;
+        match socket.read(buffer) {
+            Err(error) if is_timeout(&error) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Writes some bytes to a socket, waiting until `deadline` at the latest.
+pub(crate) fn write_some(mut socket: &TcpStream, bytes: &[u8], deadline: Instant) -> io::Result<usize> {
+    loop {
+        socket.set_write_timeout(Some(left(deadline)?))?;
+        match socket.write(bytes) {
+            Err(error) if is_timeout(&error) => {}
+            result => return result,
+        }
+    }
 }
 
 /// The time until `deadline`. A timeout below a microsecond would mean no timeout.

@@ -11,16 +11,10 @@ pub(super) struct Transcript {
 
 #[derive(Debug)]
 struct TranscriptPart {
-    kind: Kind,
+    /// What stands before it: `>>` if it was sent, `<<` if it was received, nothing if it is a note.
+    mark: &'static str,
     start: Vec<u8>,
     total: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Sent,
-    Received,
-    Note,
 }
 
 /// The number of bytes that are kept of each part.
@@ -30,25 +24,25 @@ const MAX_PARTS: usize = 12;
 
 impl Transcript {
     pub(super) fn sent(&mut self, bytes: &[u8]) {
-        self.add(Kind::Sent, bytes);
+        self.add(">>", bytes);
     }
 
     pub(super) fn received(&mut self, bytes: &[u8]) {
-        self.add(Kind::Received, bytes);
+        self.add("<<", bytes);
     }
 
     pub(super) fn note(&mut self, note: &str) {
-        self.add(Kind::Note, note.as_bytes());
+        self.add("  ", note.as_bytes());
     }
 
-    fn add(&mut self, kind: Kind, bytes: &[u8]) {
-        let continues = self.parts.last().is_some_and(|last| last.kind == kind);
+    fn add(&mut self, mark: &'static str, bytes: &[u8]) {
+        let continues = self.parts.last().is_some_and(|last| last.mark == mark);
         if !continues {
             if self.parts.len() == MAX_PARTS {
                 self.parts.remove(0);
                 self.left_out += 1;
             }
-            self.parts.push(TranscriptPart { kind, start: Vec::new(), total: 0 });
+            self.parts.push(TranscriptPart { mark, start: Vec::new(), total: 0 });
         }
         let Some(part) = self.parts.last_mut() else { return };
         let count = MAX_SHOWN.saturating_sub(part.start.len()).min(bytes.len());
@@ -62,14 +56,9 @@ impl fmt::Display for Transcript {
         if self.left_out > 0 {
             writeln!(f, "   ({} earlier parts)", self.left_out)?;
         }
-        for part in &self.parts {
-            let mark = match part.kind {
-                Kind::Sent => ">> ",
-                Kind::Received => "<< ",
-                Kind::Note => "   ",
-            };
-            write!(f, "{mark}{}", part.start.escape_ascii())?;
-            match part.total - part.start.len() {
+        for TranscriptPart { mark, start, total } in &self.parts {
+            write!(f, "{mark} {}", start.escape_ascii())?;
+            match total - start.len() {
                 0 => writeln!(f)?,
                 more => writeln!(f, " ... and {more} bytes")?,
             }

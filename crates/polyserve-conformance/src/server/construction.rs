@@ -6,27 +6,23 @@ use super::prelude::*;
 
 /// An invalid limit is refused at construction, and the error names the setting.
 pub(super) fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) {
-    type Change = fn(&mut ServerConfig);
-    let wrong: [(&str, Change); 15] = [
-        ("workers", |c| c.workers = Some(0)),
-        ("workers", |c| c.workers = Some(usize::MAX)),
-        ("queue", |c| c.queue = Some(0)),
-        ("max_connections", |c| c.max_connections = 0),
-        ("backlog", |c| c.backlog = 0),
-        ("max_headers", |c| c.max_headers = 0),
-        ("max_headers", |c| c.max_headers = 101),
-        ("max_head", |c| c.max_head = 1),
-        ("max_body", |c| c.max_body = usize::MAX),
-        ("first_byte_timeout", |c| c.first_byte_timeout = Duration::ZERO),
-        ("head_timeout", |c| c.head_timeout = Duration::ZERO),
-        ("answer_timeout", |c| c.answer_timeout = Duration::ZERO),
-        ("write_timeout", |c| c.write_timeout = Duration::MAX),
-        ("drain_grace", |c| c.drain_grace = Duration::MAX),
-        ("server_header", |c| c.server_header = Some("two\r\nlines".into())),
-    ];
-    for (name, change) in wrong {
-        let mut config = ServerConfig::default();
-        change(&mut config);
+    for (name, config) in [
+        ("workers", defaults().workers(0)),
+        ("workers", defaults().workers(usize::MAX)),
+        ("queue", defaults().queue(0)),
+        ("max_connections", defaults().max_connections(0)),
+        ("backlog", defaults().backlog(0)),
+        ("max_headers", defaults().max_headers(0)),
+        ("max_headers", defaults().max_headers(101)),
+        ("max_head", defaults().max_head(1)),
+        ("max_body", defaults().max_body(usize::MAX)),
+        ("first_byte_timeout", defaults().first_byte_timeout(Duration::ZERO)),
+        ("head_timeout", defaults().head_timeout(Duration::ZERO)),
+        ("answer_timeout", defaults().answer_timeout(Duration::ZERO)),
+        ("write_timeout", defaults().write_timeout(Duration::MAX)),
+        ("drain_grace", defaults().drain_grace(Duration::MAX)),
+        ("server_header", defaults().server_header("two\r\nlines")),
+    ] {
         match subject.make(config) {
             Ok(server) => panic!("a wrong {name} is taken by {server:?}"),
             Err(error) => assert!(error.to_string().contains(name), "the error does not name {name}: {error}"),
@@ -37,8 +33,7 @@ pub(super) fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) {
 /// A server that holds a pool thread for each connection honours a worker count. One that multiplexes connections may refuse the
 /// setting by name: it may have one worker. Other servers do refuse it.
 pub(super) fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) {
-    let made = subject.make(ServerConfig::default().workers(3));
-    match made {
+    match subject.make(defaults().workers(3)) {
         Ok(server) => {
             let has_workers = subject.pooled || subject.shape() == Shape::Multiplexed;
             assert!(has_workers, "{server:?}, {:?}, has three workers", subject.shape());
@@ -79,7 +74,7 @@ pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) {
 /// A client can connect as soon as `serve` has returned, at the returned address.
 pub(super) fn it_serves_when_serve_returns(subject: &ServerSubject) {
     for _ in 0..10 {
-        let live = subject.live(Echo, |_| ());
+        let live = subject.live(Echo, defaults());
         assert_ne!(live.addr.port(), 0, "the address has the real port");
         live.ask(&get("/"), 200);
         within(subject.max_wait, "the end of a server", move || drop(live));

@@ -7,7 +7,7 @@ use crate::wire::{Case, CaseEnd, cases_of};
 #[track_caller]
 pub(super) fn check(subject: &ServerSubject, property: &str) {
     for group in cases_of(property).chunk_by(Case::has_limits_of) {
-        let live = subject.live(group[0].service(false), |config| group[0].configure(config));
+        let live = subject.live(group[0].service(false), group[0].configured(defaults()));
         if group[0].needs_entity() {
             live.ask(&put("/", ONE), 201);
         }

@@ -1,9 +1,8 @@
 //! What a server shows of its connections: the client's address to the service, and counters to its owner.
 
-use std::sync::mpsc;
 use std::sync::mpsc::channel;
 
-use polyserve_core::{AnswerHook, Counters};
+use polyserve_core::{AnswerHook, AnswerReport, Counters};
 
 use super::prelude::*;
 
@@ -15,7 +14,7 @@ fn show_peer(request: Request<'_>) -> Reply {
 /// A request has the address of its client: the first request of a connection, a later one, and one with a body that comes
 /// after its head.
 pub(super) fn a_request_has_its_clients_address(subject: &ServerSubject) {
-    let live = subject.live(show_peer, |_| ());
+    let live = subject.live(show_peer, defaults());
     for _ in 0..2 {
         let mut client = live.client();
         let address = client.local_addr().expect("the connection stands").to_string();
@@ -30,18 +29,13 @@ pub(super) fn a_request_has_its_clients_address(subject: &ServerSubject) {
 /// fields of a proxy that is not trusted, change nothing.
 pub(super) fn a_trusted_proxy_names_the_client(subject: &ServerSubject) {
     let (sender, reports) = channel();
-    let config = |config: &mut ServerConfig, trusted: &str| {
-        config.trusted_proxies = trusted.parse().expect("they are networks");
-        config.max_connections_per_peer = Some(1);
-        let sender = sender.clone();
-        config.on_answer = Some(AnswerHook::new(move |report| {
-            let _ = sender.send(report.peer.map(|peer| peer.to_string())); // an error: the test has ended
-        }));
-    };
-    let live = subject.live(show_peer, |own| config(own, "127.0.0.0/8, fd00::/8"));
+    let config = defaults().max_connections_per_peer(1).on_answer(move |report| {
+        let _ = sender.send(report.peer.map(|peer| peer.to_string())); // an error: the test has ended
+    });
+    let trusting = |networks: &str| config.clone().trusted_proxies(networks.parse().expect("they are networks"));
+    let live = subject.live(show_peer, trusting("127.0.0.0/8, fd00::/8"));
     // A server that serves one connection has its client close the first one.
-    let count = if subject.shape() == Shape::One { 1 } else { 3 };
-    for mut client in live.clients(count) {
+    for mut client in live.clients(subject.at_a_time(3)) {
         let own = client.local_addr().expect("the connection stands").to_string();
         for (fields, expected) in [
             ("X-Forwarded-For: 203.0.113.9, 192.0.2.1\r\n", "192.0.2.1:0"),
@@ -62,7 +56,7 @@ pub(super) fn a_trusted_proxy_names_the_client(subject: &ServerSubject) {
             }
         }
     }
-    let live = subject.live(show_peer, |own| config(own, "192.0.2.0/24"));
+    let live = subject.live(show_peer, trusting("192.0.2.0/24"));
     let mut client = live.client();
     let own = client.local_addr().expect("the connection stands").to_string();
     assert_eq!(client.ask(&request("GET", "/", "X-Forwarded-For: 203.0.113.9\r\n"), 200).text(), own);
@@ -71,10 +65,7 @@ pub(super) fn a_trusted_proxy_names_the_client(subject: &ServerSubject) {
 /// The counters of a running server follow its connections: the open ones, the answers, the rejections and the panics of the
 /// service.
 pub(super) fn the_counters_are_live(subject: &ServerSubject) {
-    let live = subject.live(PanickingService::shared(), |config| {
-        config.max_connections = 1;
-        without_body_timeout(config);
-    });
+    let live = subject.live(PanickingService::shared(), without_body_timeout().max_connections(1));
     check(&live, [0, 0, 0, 0]);
     let mut client = live.client();
     client.ask(&get("/"), 200);
@@ -82,9 +73,7 @@ pub(super) fn the_counters_are_live(subject: &ServerSubject) {
     client.ask(&request("POST", "/", BODY_AWAITED), 100);
     let rejected = u64::from(subject.shape() != Shape::One);
     if rejected > 0 {
-        let mut other = live.client();
-        let _ = other.send(&get("/")); // an error: the server has rejected this client already
-        other.expect_last(503);
+        live.trying(&get("/")).expect_last(503);
     }
     check(&live, [1, 1 + rejected, rejected, 0]);
     // A server that was full a moment ago may announce a close.
@@ -105,34 +94,21 @@ pub(super) fn the_counters_are_live(subject: &ServerSubject) {
 pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
     const LIMIT: usize = 1000;
     const TIMEOUT: Duration = Duration::from_millis(200);
-    let (sender, reports) = mpsc::channel();
-    let hook = AnswerHook::new(move |report| {
+    let (sender, reports) = channel();
+    let config = defaults().max_body(LIMIT).head_timeout(TIMEOUT).body_timeout(TIMEOUT).answer_timeout(TIMEOUT);
+    let config = config.on_answer(move |report| {
+        let &AnswerReport { status, bytes, elapsed, peer, .. } = report;
         let line = report.request.map(|line| format!("{} {}", line.method, line.target));
-        let _ = sender.send(Reported {
-            status: report.status,
-            bytes: report.bytes,
-            elapsed: report.elapsed,
-            peer: report.peer,
-            line,
-        });
-        assert_ne!(report.status, StatusCode::INTERNAL_SERVER_ERROR, "as the test asked");
+        let _ = sender.send(Reported { status, bytes, elapsed, peer, line });
+        assert_ne!(status, StatusCode::INTERNAL_SERVER_ERROR, "as the test asked");
     });
-    let config = |config: &mut ServerConfig| {
-        config.on_answer = Some(hook.clone());
-        config.max_body = LIMIT;
-        (config.head_timeout, config.body_timeout, config.answer_timeout) = (TIMEOUT, TIMEOUT, TIMEOUT);
-    };
     let batches = batches_of_all_kinds(LIMIT);
     // They end with a timeout if the client goes on waiting.
     let unfinished = [request("POST", "/", "Content-Length: 5\r\n"), b"GET / HT".to_vec()];
     let mut answers = Vec::new();
-    let live = subject.live(PanickingService::shared(), config);
-    for (batch, ends) in batches
-        .iter()
-        .chain(&unfinished)
-        .map(|batch| (batch, true))
-        .chain(unfinished.iter().map(|batch| (batch, false)))
-    {
+    let live = subject.live(PanickingService::shared(), config.clone());
+    let ended = batches.iter().chain(&unfinished).map(|batch| (batch, true));
+    for (batch, ends) in ended.chain(unfinished.iter().map(|batch| (batch, false))) {
         let mut client = live.sending(batch);
         if ends {
             let _ = client.half_close();
@@ -145,18 +121,13 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
     let _ = client.half_close();
     answers.extend(read_all(&mut client, false));
     drop(client);
-    let full = subject.live(PanickingService::shared(), |full| {
-        config(full);
-        full.max_connections = 1;
-        full.body_timeout = 10 * subject.max_wait;
-    });
+    let config = config.max_connections(1).body_timeout(10 * subject.max_wait);
+    let full = subject.live(PanickingService::shared(), config);
     let mut busy = full.client();
     busy.ask(&request("POST", "/", BODY_AWAITED), 100);
     if subject.shape() != Shape::One {
         for _ in 0..3 {
-            let mut refused = full.client();
-            let _ = refused.send(&get("/")); // an error: the server has rejected this client already
-            answers.extend(read_all(&mut refused, false));
+            answers.extend(read_all(&mut full.trying(&get("/")), false));
         }
     }
     busy.send(b"hello").expect("the server takes the body");
@@ -198,7 +169,9 @@ fn check_agents(subject: &ServerSubject) {
         let fields = [report.referer, report.user_agent].map(|value| value.map(<[u8]>::to_vec));
         let _ = sender.send(fields); // an error: the test has ended
     });
-    let live = subject.live(PanickingService::shared(), |config| config.on_answer = Some(hook.with_agents()));
+    let mut config = defaults();
+    config.on_answer = Some(hook.with_agents());
+    let live = subject.live(PanickingService::shared(), config);
     let mut client = live.client();
     let hostile: &[u8] = b"a\" \\ \xc2\x85\xff\t'";
     let long = [b'x'; 1000];

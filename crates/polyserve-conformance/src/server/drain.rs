@@ -6,25 +6,29 @@ use super::prelude::*;
 fn ask_until_the_end(addr: SocketAddr, max_wait: Duration, (fields, batch): (&str, usize), answered: &AtomicU64) {
     let body = pattern(3_000);
     let bytes = with_body("POST", "/", fields, &body).repeat(batch);
-    let always = || true;
-    let exchanged = reconnecting(addr, max_wait, always, |client| {
-        let _ = client.send(&bytes); // an error: the server has closed an idle connection
-        let mut answer = || {
-            let received = client.receive();
-            if let Ok(response) = &received {
-                assert!(response.status == 200 && response.body == body, "{}", client.show());
-                answered.fetch_add(1, Ordering::SeqCst);
+    let exchanged = reconnecting(
+        addr,
+        max_wait,
+        || true,
+        |client| {
+            let _ = client.send(&bytes); // an error: the server has closed an idle connection
+            let mut answer = || {
+                let received = client.receive();
+                if let Ok(response) = &received {
+                    assert!(response.status == 200 && response.body == body, "{}", client.show());
+                    answered.fetch_add(1, Ordering::SeqCst);
+                }
+                received
+            };
+            let mut last = answer()?;
+            for _ in 1..batch {
+                if !last.closes() {
+                    last = answer()?;
+                }
             }
-            received
-        };
-        let mut last = answer()?;
-        for _ in 1..batch {
-            if !last.closes() {
-                last = answer()?;
-            }
-        }
-        Ok(last)
-    });
+            Ok(last)
+        },
+    );
     exchanged.expect_err("only its end ends the loop");
 }
 
@@ -43,9 +47,7 @@ pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) {
         let clients: Vec<_> = loads.into_iter().map(client).collect();
         let warm = eventually(max_wait, || answered.load(Ordering::SeqCst) >= 500);
         let drain = live.shutdown();
-        for client in clients {
-            joined(client);
-        }
+        clients.into_iter().for_each(joined);
         assert!(warm, "500 requests are answered within the max wait");
         check_counts(drain, answered.load(Ordering::SeqCst), 0);
     });
@@ -53,14 +55,14 @@ pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) {
 
 /// `Drain::answered` counts every answer in the server's life, whatever its status.
 pub(super) fn every_answer_is_counted(subject: &ServerSubject) {
-    let live = super::status_table::entities(subject);
+    let live = entities(subject);
     let mut client = live.sending(&get("/1").repeat(7));
     for _ in 0..7 {
         client.expect(404);
     }
     client.send(&request("HEAD", "/1", "")).expect("the server takes the request");
     client.receive_head().expect("HEAD is answered");
-    client.ask(&super::wire::put("/", super::status_table::ONE), 201);
+    client.ask(&put("/", ONE), 201);
     client.ask(&request("OPTIONS", "*", ""), 204);
     // An interim answer does not count. An answer to an invalid request does.
     client.ask(&request("PUT", "/", "Expect: 100-continue\r\nContent-Length: 2\r\n"), 100);
@@ -74,7 +76,7 @@ pub(super) fn every_answer_is_counted(subject: &ServerSubject) {
 /// A shutdown closes idle connections at once and sends them no byte. Tested with new and with used connections.
 pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) {
     let live = echo(subject);
-    let count = if subject.shape() == Shape::One { 1 } else { 5 };
+    let count = subject.at_a_time(5);
     let mut clients = live.clients(count);
     for client in &mut clients {
         client.ask(&get("/"), 200);
@@ -95,7 +97,7 @@ pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) {
 
 /// The drain serves requests that wait to be accepted when the shutdown begins.
 pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) {
-    let live = subject.long_drain(Echo, |_| ());
+    let live = subject.long_drain(Echo, defaults());
     let clients = live.senders(20, &with_body("POST", "/", "", b"hello"));
     // Without a pause: the server is to accept what waits after it has begun to drain.
     let draining = live.begin_drain();
@@ -108,10 +110,10 @@ pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubj
 
 /// A connection that has not sent a byte is closed 50 ms after the shutdown has begun. Until then its first request is answered, so a
 /// client that has just connected loses nothing.
-pub(super) fn a_request_that_follows_the_shutdown_is_served(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_that_follows_the_shutdown_is_served(subject: &ServerSubject) -> Result<(), String> {
     const ATTEMPTS: usize = 20;
     for _ in 0..ATTEMPTS {
-        let live = subject.long_drain(Echo, |_| ());
+        let live = subject.long_drain(Echo, defaults());
         live.ask(&get("/"), 200); // it accepts
         let mut clients = live.clients(3);
         let before = Instant::now();
@@ -129,15 +131,15 @@ pub(super) fn a_request_that_follows_the_shutdown_is_served(subject: &ServerSubj
             client.expect_last(200);
         }
         check_counts(draining.wait(), 4, 0);
-        return Outcome::Held;
+        return Ok(());
     }
-    Outcome::NotRun(format!("in {ATTEMPTS} attempts, no request followed its shutdown within {EVICTION_GRACE:?}"))
+    Err(format!("in {ATTEMPTS} attempts, no request followed its shutdown within {EVICTION_GRACE:?}"))
 }
 
 /// If the head of a request arrived before the shutdown, the drain reads and serves the request. The answer has
 /// `Connection: close`.
 pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) {
-    let live = subject.long_drain(Echo, without_body_timeout);
+    let live = subject.long_drain(Echo, without_body_timeout());
     let mut client = live.client();
     client.ask(&request("POST", "/", BODY_AWAITED), 100);
     client.send(b"he").expect("the server takes the body");
@@ -150,7 +152,7 @@ pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubjec
 /// If only a part of a head arrived before the shutdown, the drain reads the rest and serves the request.
 pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) {
     for used in [false, true] {
-        let live = subject.long_drain(Echo, |_| ());
+        let live = subject.long_drain(Echo, defaults());
         let mut client = live.client();
         if used {
             client.ask(&get("/"), 200);
@@ -166,7 +168,7 @@ pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) {
 /// A request says whether the server drains, so that a health check can fail before the listener closes.
 pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) {
     let service = |request: Request<'_>| Reply::text(request.draining.to_string());
-    let live = subject.long_drain(service, |_| ());
+    let live = subject.long_drain(service, defaults());
     let mut client = live.client();
     assert_eq!(client.ask(&get("/"), 200).text(), "false");
     client.send(b"GET / HT").expect("the server takes the request");
@@ -178,7 +180,7 @@ pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) {
 
 /// The drain waits for a deferred answer. The answer has `Connection: close`.
 pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) {
-    let (live, held_answers, mut client) = hold_one(subject, |config| config.drain_grace = subject.max_wait * 10);
+    let (live, held_answers, mut client) = hold_one(subject, defaults().drain_grace(subject.max_wait * 10));
     live.drain(1, move || {
         assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
         assert_eq!(client.expect_last(200).text(), "/hold");
@@ -188,7 +190,7 @@ pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) {
 /// The drain closes the listener while a request is in work. So a client that comes later is refused at once, and is not reset at the end
 /// of the drain, when it cannot know whether its request was done.
 pub(super) fn the_listener_closes_while_a_request_is_in_work(subject: &ServerSubject) {
-    let (live, held_answers, mut client) = hold_one(subject, |config| config.drain_grace = subject.max_wait * 10);
+    let (live, held_answers, mut client) = hold_one(subject, defaults().drain_grace(subject.max_wait * 10));
     let (addr, max_wait) = (live.addr, subject.max_wait);
     live.drain(1, move || {
         let is_closed = eventually(max_wait, || TcpStream::connect(addr).is_err());
@@ -201,7 +203,7 @@ pub(super) fn the_listener_closes_while_a_request_is_in_work(subject: &ServerSub
 /// The drain serves all requests that arrived before the shutdown, also those behind a deferred answer.
 pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
-    let live = subject.long_drain(held_answers.clone(), |_| ());
+    let live = subject.long_drain(held_answers.clone(), defaults());
     let path = |number: usize| if number == 9 { "/hold" } else { "/" };
     let body = |number: usize| format!("request {number}");
     let requests = (0..14).flat_map(|number| with_body("POST", path(number), "", body(number).as_bytes()));
@@ -219,7 +221,7 @@ pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject
 /// A large answer that is being sent when the shutdown begins arrives whole.
 pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) {
     const LENGTH: usize = 20_000_000;
-    let live = subject.long_drain(large, |_| ());
+    let live = subject.long_drain(large, defaults());
     let mut client = live.sending(&get(&format!("/{LENGTH}")));
     client.peek().expect("the answer begins");
     live.drain(1, move || {
@@ -231,7 +233,7 @@ pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) {
 /// The drain does not wait for the rest of a refused body. The request with that body was answered before the shutdown.
 pub(super) fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) {
     let service = EntityService::new(Reference::<Entity>::default());
-    let live = subject.long_drain(service, without_body_timeout);
+    let live = subject.long_drain(service, without_body_timeout());
     let refused = "Content-Encoding: gzip\r\nContent-Length: 1000\r\n";
     let mut client = live.sending(&[&request("PUT", "/", refused)[..], b"0123456789"].concat());
     client.expect(415);

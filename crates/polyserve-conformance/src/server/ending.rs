@@ -5,6 +5,7 @@ use std::cell::Cell;
 use polyserve_core::Drain;
 
 use super::prelude::*;
+use crate::event_count::EventCount;
 
 /// A grace that is short enough to end during a property.
 const SHORT: Duration = Duration::from_millis(200);
@@ -12,18 +13,12 @@ const SHORT: Duration = Duration::from_millis(200);
 /// Repeats a drain that has to count exactly one stuck thread. On a busy machine another thread may end only after the server has
 /// stopped waiting for it, and counts too.
 #[track_caller]
-fn one_is_stuck(drain: impl Fn() -> Drain) -> Outcome {
-    const ATTEMPTS: usize = 3;
-    let mut drains = Vec::new();
-    while drains.len() < ATTEMPTS {
+fn one_is_stuck(drain: impl Fn() -> Drain) {
+    attempts(3, || {
         let drain = drain();
         assert_ne!(drain.stuck, 0, "the stuck thread is not counted");
-        if drain.stuck == 1 {
-            return Outcome::Held;
-        }
-        drains.push(drain);
-    }
-    panic!("one thread is stuck, and the drains count {drains:?}");
+        needs(drain.stuck == 1, &format!("one thread is stuck, and the drain counts {drain:?}"))
+    });
 }
 
 /// Checks that the address is closed. Another test may start a child process at this moment. Until the child executes its
@@ -38,40 +33,41 @@ fn check_is_closed(subject: &ServerSubject, addr: SocketAddr) {
 /// request without its body, and with a request that the service never answers.
 pub(super) fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) {
     let live = echo(subject);
-    let mut reading = live.client();
-    reading.ask(&request("POST", "/", BODY_AWAITED), 100);
-    let drain = live.cut_within(SHORT);
-    let (bytes, ending) = reading.end();
-    assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", reading.show());
-    check_counts(drain, 0, 1);
-
-    let (live, held_answers, mut waiting) = hold_one(subject, |_| ());
-    let drain = live.cut_within(SHORT);
-    let (bytes, ending) = waiting.end();
-    assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", waiting.show());
-    check_counts(drain, 0, 1);
+    let reading = live.in_mid_request(1).remove(0);
+    let (live_held, held_answers, waiting) = hold_one(subject, defaults());
+    for (live, client) in [(live, reading), (live_held, waiting)] {
+        let drain = live.cut_within(SHORT);
+        check_is_cut(client);
+        check_counts(drain, 0, 1);
+    }
     assert!(held_answers.all_abandoned(), "the server that has ended still holds an answer");
+}
+
+/// Checks that a connection ends without a byte.
+#[track_caller]
+fn check_is_cut(mut client: Client) {
+    let (bytes, ending) = client.end();
+    assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
 }
 
 /// A thread that is stuck in the service at the deadline is left behind and counted, and its socket is closed. The
 /// shutdown returns while the thread is stuck, and the port is free.
-pub(super) fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
-    one_is_stuck(|| leave_one_behind(subject))
+pub(super) fn a_stuck_thread_is_left_behind(subject: &ServerSubject) {
+    one_is_stuck(|| leave_one_behind(subject));
 }
 
 fn leave_one_behind(subject: &ServerSubject) -> Drain {
-    let service = Arc::new(Blocking::default());
-    let live = subject.live(service.clone(), |_| ());
-    let _opened = OpenOnDrop(service.open.clone());
+    let service = Blocking::new(subject, None);
+    let live = subject.live(service.clone(), defaults());
+    let _opened = service.open.token();
     let addr = live.addr;
     live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
-    let mut client = live.sending(&get("/block"));
-    assert!(service.inside.wait(subject.max_wait), "the request reaches the service");
+    let client = live.sending(&get("/block"));
+    assert!(service.inside.reaches(1), "the request reaches the service");
     let drain = live.shutdown_within(SHORT);
-    assert!(!service.open.wait(Duration::ZERO), "the thread is still stuck");
+    assert_eq!(service.open.get(), 0, "the thread is still stuck");
     assert_eq!((drain.answered, drain.cut), (1, 0), "a stuck request is not cut as well: {drain}");
-    let (bytes, ending) = client.end();
-    assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
+    check_is_cut(client);
     check_is_closed(subject, addr);
     let server = subject.default_server();
     subject.serve_again(&server, addr).ask(&get("/"), 200);
@@ -79,16 +75,16 @@ fn leave_one_behind(subject: &ServerSubject) -> Drain {
 }
 
 /// The connections of requests that wait for a stuck thread end at the deadline.
-pub(super) fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcome {
-    one_is_stuck(|| end_what_waits(subject))
+pub(super) fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) {
+    one_is_stuck(|| end_what_waits(subject));
 }
 
 fn end_what_waits(subject: &ServerSubject) -> Drain {
-    let service = Arc::new(Blocking::default());
-    let live = subject.live(service.clone(), |config| config.workers = subject.workers_or_pool(1));
-    let _opened = OpenOnDrop(service.open.clone());
+    let service = Blocking::new(subject, None);
+    let live = subject.live(service.clone(), subject.with_workers(1));
+    let _opened = service.open.token();
     let _stuck = live.sending(&get("/block"));
-    assert!(service.inside.wait(subject.max_wait), "the request reaches the service");
+    assert!(service.inside.reaches(1), "the request reaches the service");
     let mut waiting = live.senders(3, &get("/"));
     let drain = live.shutdown_within(SHORT);
     let mut answered = 0;
@@ -103,12 +99,12 @@ fn end_what_waits(subject: &ServerSubject) -> Drain {
     drain
 }
 
-/// Waits until its latch is open when it is dropped.
-struct Endless(Arc<Latch>);
+/// Waits for an event when it is dropped.
+struct Endless(EventCount);
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        self.0.wait(NEVER);
+        self.0.reaches(1);
     }
 }
 
@@ -119,13 +115,13 @@ thread_local! {
 /// A thread that does not end, because a value that the service keeps for each thread blocks when it is dropped, does not hold the
 /// shutdown.
 pub(super) fn a_thread_that_never_ends_does_not_hold_the_shutdown(subject: &ServerSubject) {
-    let latch = Arc::new(Latch::default());
-    let _opened = OpenOnDrop(latch.clone());
+    let ends = EventCount::new(NEVER);
+    let _ends = ends.token();
     let service = move |_: Request<'_>| {
-        ENDLESS.set(Some(Endless(latch.clone())));
+        ENDLESS.set(Some(Endless(ends.clone())));
         Reply::empty(StatusCode::OK)
     };
-    let live = subject.live(service, |config| config.workers = subject.workers_or_pool(2));
+    let live = subject.live(service, subject.with_workers(2));
     live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
     let drain = live.shutdown_within(Duration::ZERO);
     assert_eq!((drain.answered, drain.cut), (1, 0), "{drain}");
@@ -166,7 +162,7 @@ pub(super) fn one_server_serves_several_times(subject: &ServerSubject) {
 /// Dropping a running server is a shutdown with no grace. The drop does not wait for a deferred answer, and it closes the
 /// listener.
 pub(super) fn dropping_it_ends_it(subject: &ServerSubject) {
-    let (live, _held_answers, mut client) = hold_one(subject, |_| ());
+    let (live, _held_answers, mut client) = hold_one(subject, defaults());
     let addr = live.addr;
     live.drop_it();
     assert_ne!(client.end().1, Ending::Silent, "the connection does not end\n{}", client.show());

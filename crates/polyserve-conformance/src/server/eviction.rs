@@ -4,16 +4,8 @@ use super::prelude::*;
 
 const ONE_CONNECTION: &str = "a server of one connection closes it for any other";
 
-fn limit(config: &mut ServerConfig, max_connections: usize) {
-    config.max_connections = max_connections;
-    config.idle_timeout = NEVER;
-    config.head_timeout = NEVER;
-    config.body_timeout = NEVER;
-    config.min_body_rate = 0;
-}
-
 fn serve(subject: &ServerSubject, max_connections: usize) -> Live {
-    subject.live(Echo, |config| limit(config, max_connections))
+    subject.live(Echo, without_body_timeout().max_connections(max_connections).idle_timeout(NEVER).head_timeout(NEVER))
 }
 
 /// If `max_connections` connections are open and some of them are idle, each new client is served. Tested with connections
@@ -48,41 +40,32 @@ pub(super) fn idle_connections_make_room_at_the_limit(subject: &ServerSubject) {
 
 /// At the limit, a connection that has sent nothing is closed before one that was served, even if it has been idle for less
 /// time.
-///
-/// A server of one connection is not tested.
-pub(super) fn silent_connections_are_closed_first(subject: &ServerSubject) -> Outcome {
-    if subject.shape() == Shape::One {
-        return Outcome::NotRun(ONE_CONNECTION.into());
-    }
-    for last_attempt in [false, false, true] {
+pub(super) fn silent_connections_are_closed_first(subject: &ServerSubject) -> Result<(), String> {
+    subject.needs_several(ONE_CONNECTION)?;
+    attempts(3, || {
         let live = serve(subject, 2);
         let mut kept = live.client();
         kept.ask(&get("/"), 200);
         let silent = live.client();
         // On a busy machine the silent connection may not have been idle for long enough. Then another attempt follows.
         let_pass(6 * EVICTION_GRACE);
-        let (new, _) = live.connect_until_served(&get("/"));
+        let _new = live.connect_until_served(&get("/"));
         let is_closed = eventually(subject.max_wait, || silent.has_ended() || kept.has_ended());
         assert!(is_closed, "three connections are open at a limit of two");
-        if silent.has_ended() {
-            kept.ask(&get("/"), 200);
-            return Outcome::Held;
+        if !silent.has_ended() {
+            return Err(format!("a connection that was served is closed, and a silent one is open\n{}", kept.show()));
         }
-        assert!(!last_attempt, "a connection that was served is closed, and a silent one is open\n{}", kept.show());
-        drop(new);
-    }
-    unreachable!("the last attempt fails or holds")
+        kept.ask(&get("/"), 200);
+        Ok(())
+    });
+    Ok(())
 }
 
 /// At the limit, a connection that has been idle for less than 50 ms is not closed: its next request is answered. A
 /// multiplexed server refuses the new connection instead.
-///
-/// A server of one connection is not tested.
-pub(super) fn a_young_connection_is_not_closed_for_another(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_young_connection_is_not_closed_for_another(subject: &ServerSubject) -> Result<(), String> {
     const ATTEMPTS: usize = 20;
-    if subject.shape() == Shape::One {
-        return Outcome::NotRun(ONE_CONNECTION.into());
-    }
+    subject.needs_several(ONE_CONNECTION)?;
     for _ in 0..ATTEMPTS {
         let live = serve(subject, 2);
         let mut kept = [live.client(), live.client()];
@@ -104,17 +87,15 @@ pub(super) fn a_young_connection_is_not_closed_for_another(subject: &ServerSubje
         }
         let must_refuse = subject.shape() == Shape::Multiplexed && was_young;
         assert!(!must_refuse || is_refused, "a third connection is served at a limit of two\n{}", new.show());
-        return Outcome::Held;
+        return Ok(());
     }
-    Outcome::NotRun(format!("in {ATTEMPTS} attempts, no two connections were idle and younger than {EVICTION_GRACE:?}"))
+    Err(format!("in {ATTEMPTS} attempts, no two connections were idle and younger than {EVICTION_GRACE:?}"))
 }
 
 /// At the limit, a connection with a request that has arrived is not closed for another, even if it was idle when the request
 /// came.
-pub(super) fn a_request_that_has_arrived_is_not_evicted(subject: &ServerSubject) -> Outcome {
-    if !cfg!(target_os = "linux") {
-        return Outcome::NotRun("stopping a process is tested on Linux only".into());
-    }
+pub(super) fn a_request_that_has_arrived_is_not_evicted(subject: &ServerSubject) -> Result<(), String> {
+    needs(cfg!(target_os = "linux"), "stopping a process is tested on Linux only")?;
     let serve = |parent: &ChildSide| {
         let live = serve(subject, 1);
         parent.announce(live.addr);
@@ -137,4 +118,5 @@ pub(super) fn a_request_that_has_arrived_is_not_evicted(subject: &ServerSubject)
         new.expect_one_of(&[200, 503]);
         Outcome::Held
     })
+    .into()
 }

@@ -16,10 +16,7 @@ impl ServerSubject {
 /// a `Connection: close` answer when the second client waits for its thread.
 pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) {
     let (workers, queue, max_wait) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.max_wait);
-    let live = subject.live(Echo, |config| {
-        config.workers = workers;
-        config.queue = queue;
-    });
+    let live = subject.live(Echo, defaults().workers(workers).queue(queue));
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let stop = StopOnDrop(&done);
@@ -38,9 +35,9 @@ pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSu
 /// Tested with two workers, two clients that send 100 requests each in one write, and half a second for each answer.
 pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
     const REQUESTS: usize = 100;
-    let live = subject.live(delayed, |config| config.workers = subject.workers_or_pool(2));
+    let live = subject.live(delayed, subject.with_workers(2));
     let mut clients = live.senders(2, &get("/500").repeat(REQUESTS));
-    for client in clients.iter().take(if subject.shape() == Shape::One { 1 } else { 2 }) {
+    for client in clients.iter().take(subject.at_a_time(2)) {
         assert!(eventually(subject.max_wait, || client.has_input()), "the pipelining clients are not served");
     }
     live.ask_until_served(&request("GET", "/0", "Connection: close\r\n"));
@@ -48,7 +45,7 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
         let answers = client.arrived_answers();
         assert!(
             answers < REQUESTS / 2,
-            "the third client was answered after {answers} of {REQUESTS} pipelined requests of another client"
+            "the third client was answered after {answers} of {REQUESTS} of another client"
         );
     }
 }
@@ -59,7 +56,7 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
 /// needs the first client's thread, the next answer says `Connection: close`.
 pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
     let max_wait = subject.max_wait;
-    let live = subject.live(Echo, |config| config.workers = subject.workers_or_pool(1));
+    let live = subject.live(Echo, subject.with_workers(1));
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     let (start, rest) = (&get("/")[..8], &get("/")[8..]);
     let next = [rest, start].concat();
@@ -72,7 +69,7 @@ pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
                 while is_open && !done.load(Ordering::SeqCst) {
                     is_open = client.send(&next).is_ok() && client.receive().is_ok_and(|answer| !answer.closes());
                     answers.fetch_add(1, Ordering::SeqCst);
-                    super::services::let_pass(Duration::from_millis(10));
+                    let_pass(Duration::from_millis(10));
                 }
             }
         });
@@ -88,10 +85,7 @@ pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
 /// served.
 pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) {
     const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
-    let live = subject.live(Echo, |config| {
-        config.workers = subject.workers_or_pool(1);
-        config.head_timeout = HEAD_TIMEOUT;
-    });
+    let live = subject.live(Echo, subject.with_workers(1).head_timeout(HEAD_TIMEOUT));
     let (addr, max_wait, done) = (live.addr, subject.max_wait, AtomicBool::new(false));
     let dripping = live.sending(b"GET / HTTP/1.1\r\nHost: a\r\nX: ");
     let mut sender = dripping.write_half().expect("a second handle");
@@ -101,7 +95,7 @@ pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) {
         scope.spawn(move || {
             let deadline = Instant::now() + 2 * max_wait;
             while !done.load(Ordering::SeqCst) && Instant::now() < deadline && sender.send(b"x").is_ok() {
-                super::services::let_pass(Duration::from_millis(20));
+                let_pass(Duration::from_millis(20));
             }
         });
         let mut waiting = Client::connect(addr, max_wait).expect("the server accepts connections");

@@ -11,17 +11,10 @@ const TIMEOUT: Duration = Duration::from_millis(600);
 /// timeout.
 ///
 /// Tested with a request on an idle connection, the rest of a head, and the rest of a body.
-pub(super) fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {
-    if !cfg!(target_os = "linux") {
-        return Outcome::NotRun("stopping a process is tested on Linux only".into());
-    }
+pub(super) fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Result<(), String> {
+    needs(cfg!(target_os = "linux"), "stopping a process is tested on Linux only")?;
     let serve = |parent: &ChildSide| {
-        let live = subject.live(Echo, |config| {
-            config.first_byte_timeout = TIMEOUT;
-            config.head_timeout = TIMEOUT;
-            config.body_timeout = TIMEOUT;
-            config.idle_timeout = TIMEOUT;
-        });
+        let live = subject.live(Echo, with_client_timeouts(TIMEOUT));
         parent.announce(live.addr);
         parent.wait_for_parent();
     };
@@ -37,6 +30,7 @@ pub(super) fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Out
         }
         Outcome::NotRun(format!("in 10 attempts the process was never stopped within {TIMEOUT:?}"))
     })
+    .into()
 }
 
 /// Whether the process was stopped before any timeout could pass.
@@ -50,7 +44,7 @@ fn stop_and_ask(subject: &ServerSubject, child: &ServingChild) -> Stopped {
     let body: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab";
     let cases: [(&[u8], &[u8]); 3] = [(b"", &get("/")), (b"GET / HT", b"TP/1.1\r\nHost: a\r\n\r\n"), (body, b"cd")];
     // A server of one connection gets the cases one after the other.
-    let at_once = if subject.shape() == Shape::One { 1 } else { cases.len() };
+    let at_once = subject.at_a_time(cases.len());
     for cases in cases.chunks(at_once) {
         let connect = || Client::connect(child.addr, subject.max_wait).expect("the server accepts connections");
         let started = Instant::now();

@@ -7,7 +7,7 @@ use super::prelude::*;
 /// A server of this store; its entities are at `/named/{id}`, and have tags.
 #[track_caller]
 pub(super) fn named_over(subject: &ServerSubject, repo: impl EntityRepo<NamedEntity>) -> Live {
-    subject.live(named_service(repo), |_| ())
+    subject.live(named_service(repo), defaults())
 }
 
 /// The service of this store.

@@ -6,7 +6,7 @@ use super::prelude::*;
 
 #[track_caller]
 pub(super) fn echo(subject: &ServerSubject) -> Live {
-    subject.live(Echo, |_| ())
+    subject.live(Echo, defaults())
 }
 
 /// A connection of HTTP/1.1 is kept, and no answer has `Connection: close`.
@@ -44,6 +44,6 @@ pub(super) fn the_date_is_the_time(subject: &ServerSubject) {
 /// Answers have no `Server` field, unless one is configured.
 pub(super) fn a_server_field_is_sent_if_configured(subject: &ServerSubject) {
     assert_eq!(echo(subject).ask(&get("/"), 200).header("Server"), None);
-    let live = subject.live(Echo, |config| config.server_header = Some("kit/1".into()));
+    let live = subject.live(Echo, defaults().server_header("kit/1"));
     assert_eq!(live.ask(&get("/"), 200).header("Server"), Some("kit/1"));
 }

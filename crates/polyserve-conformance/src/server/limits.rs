@@ -13,12 +13,8 @@ fn expect_rejection(client: &mut Client) {
 
 /// Starts a server, and this number of clients that are in mid-request: see [`finish`]. It is the limit on connections.
 #[track_caller]
-fn full(subject: &ServerSubject, limit: usize, change: impl FnOnce(&mut ServerConfig)) -> (Live, Vec<Client>) {
-    let live = subject.live(Echo, |config| {
-        config.max_connections = limit;
-        without_body_timeout(config);
-        change(config);
-    });
+fn full(subject: &ServerSubject, limit: usize, config: ServerConfig) -> (Live, Vec<Client>) {
+    let live = subject.live(Echo, config.max_connections(limit));
     let busy = live.in_mid_request(limit);
     (live, busy)
 }
@@ -27,95 +23,73 @@ fn full(subject: &ServerSubject, limit: usize, change: impl FnOnce(&mut ServerCo
 /// connection. The others go on, and later clients are served.
 ///
 /// The property does not apply to a server of one connection: it lets the other clients wait, and has to serve them.
-pub(super) fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outcome {
-    let limit = if subject.shape() == Shape::One { 1 } else { 2 };
-    let (live, busy) = full(subject, limit, |_| ());
+pub(super) fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Result<(), String> {
+    let (live, busy) = full(subject, subject.at_a_time(2), without_body_timeout());
     let mut waiting = Vec::new();
     for silent in [false, false, true, false] {
-        let mut client = live.client();
         // The client can read the refusal whether it sends or not.
-        let sent = if silent { Ok(()) } else { client.send(&get("/")) };
+        let mut client = if silent { live.client() } else { live.trying(&get("/")) };
         if subject.shape() != Shape::One {
             expect_rejection(&mut client);
         } else if !silent {
             waiting.push(client);
         }
-        drop(sent);
     }
     finish(busy);
     for mut client in waiting {
         client.expect(200);
     }
     live.ask_until_served(&get("/"));
-    if subject.shape() == Shape::One { Outcome::NotRun(ONE_WAITS.into()) } else { Outcome::Held }
+    subject.needs_several(ONE_WAITS)
 }
 
 /// If a client address has `max_connections_per_peer` connections open, the next one reads a 503 with `Retry-After` and the end of its
 /// connection. Those that are open go on, and once they have closed, the client is served again.
-pub(super) fn connections_past_the_limit_of_a_client_are_rejected(subject: &ServerSubject) -> Outcome {
-    let limit = if subject.shape() == Shape::One { 1 } else { 2 };
-    let live = subject.live(Echo, |config| {
-        config.max_connections_per_peer = Some(limit as u64);
-        without_body_timeout(config);
-    });
+pub(super) fn connections_past_the_limit_of_a_client_are_rejected(subject: &ServerSubject) {
+    let limit = subject.at_a_time(2);
+    let live = subject.live(Echo, without_body_timeout().max_connections_per_peer(limit as u64));
     let busy = live.in_mid_request(limit);
     for silent in [false, true, false] {
-        let mut client = live.client();
-        let sent = if silent { Ok(()) } else { client.send(&get("/")) };
-        expect_rejection(&mut client);
-        drop(sent); // the server may have refused the client before
+        expect_rejection(&mut if silent { live.client() } else { live.trying(&get("/")) });
     }
     let counters = live.counters_when(|counters| counters.rejected_peers == 3);
     assert_eq!((counters.rejected, counters.rejected_peers), (3, 3));
     finish(busy);
     live.ask_until_served(&get("/"));
-    Outcome::Held
 }
 
 /// 1 024 connections past the limit at once can each read a 503 with `Retry-After`, and end without a reset.
-///
-/// A server of one connection lets them wait, and is not tested.
-pub(super) fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome {
+pub(super) fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Result<(), String> {
     const REFUSED: usize = 1024;
-    if subject.shape() == Shape::One {
-        return Outcome::NotRun(ONE_WAITS.into());
-    }
+    subject.needs_several(ONE_WAITS)?;
     in_child_with_descriptors(4096, || {
-        let (live, busy) = full(subject, 2, |_| ());
+        let (live, busy) = full(subject, 2, without_body_timeout());
         let mut refused = live.clients(REFUSED);
-        for client in &mut refused {
-            // The server may have refused this client already. What counts is what the client reads.
-            let _ = client.send(&get("/"));
-        }
+        refused.iter_mut().for_each(|client| drop(client.send(&get("/")))); // an error: it was refused already
         refused.iter_mut().for_each(expect_rejection);
         finish(busy);
     })
+    .into()
 }
 
 /// A client past the limit that sends a large request before it reads can read its whole 503, and then the end of its connection.
-///
-/// A server of one connection lets the client wait, and is not tested.
-pub(super) fn a_rejection_survives_unread_input(subject: &ServerSubject) -> Outcome {
-    if subject.shape() == Shape::One {
-        return Outcome::NotRun(ONE_WAITS.into());
-    }
-    let (live, busy) = full(subject, 1, |config| config.linger_timeout = subject.max_wait);
+pub(super) fn a_rejection_survives_unread_input(subject: &ServerSubject) -> Result<(), String> {
+    subject.needs_several(ONE_WAITS)?;
+    let (live, busy) = full(subject, 1, without_body_timeout().linger_timeout(subject.max_wait));
     let upload = with_body("POST", "/", "", &pattern(512 * 1024));
     for _ in 0..5 {
         expect_rejection(&mut live.sending(&upload));
     }
     finish(busy);
-    Outcome::Held
+    Ok(())
 }
 
 /// Connections that were rejected and stay open do not count towards `max_connections`: once the others have closed, a new
 /// client is served.
-pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcome {
+pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Result<(), String> {
     const LIMIT: usize = 4;
-    if subject.shape() == Shape::One {
-        return Outcome::NotRun(ONE_WAITS.into());
-    }
-    let (live, busy) = full(subject, LIMIT, |config| config.linger_timeout = subject.max_wait * 4);
+    subject.needs_several(ONE_WAITS)?;
+    let (live, busy) = full(subject, LIMIT, without_body_timeout().linger_timeout(subject.max_wait * 4));
     let try_one = || {
         let mut client = live.client();
         let response = client.exchange(&get("/")).unwrap_or_else(|failure| panic!("{failure}"));
@@ -135,18 +109,14 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
         status == 200
     });
     assert!(served, "{} rejected clients that stay open keep others out at a limit of {LIMIT}", rejected.len());
-    Outcome::Held
+    Ok(())
 }
 
 /// A burst of silent connections does not exceed `max_connections`. Each connection of the surplus reads a 503, or is closed
 /// without a reset.
 pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
     const LIMIT: usize = 50;
-    let live = subject.live(Echo, |config| {
-        config.max_connections = LIMIT;
-        config.first_byte_timeout = NEVER;
-        config.head_timeout = NEVER;
-    });
+    let live = subject.live(Echo, defaults().max_connections(LIMIT).first_byte_timeout(NEVER).head_timeout(NEVER));
     let mut open = live.clients(2 * LIMIT);
     let mut closed = Vec::new();
     eventually(subject.max_wait, || {
@@ -166,18 +136,9 @@ pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
 /// Each request of a burst that exceeds workers and queue is served, or refused with a 503 and `Retry-After`.
 pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) {
     let queue = subject.smallest_queue();
-    let live = subject.live(delayed, |config| {
-        config.workers = subject.workers_or_pool(1);
-        config.queue = queue;
-        config.max_connections = 12;
-    });
-    let mut clients = Vec::new();
-    for _ in 0..16 {
-        let mut client = live.client();
-        // The server may have refused this client already. What counts is what the client reads.
-        let _ = client.send(&request("GET", "/20", "Connection: close\r\n"));
-        clients.push(client);
-    }
+    let live = subject.live(delayed, subject.with_workers(1).queue(queue).max_connections(12));
+    let trying = |_| live.trying(&request("GET", "/20", "Connection: close\r\n"));
+    let clients: Vec<Client> = (0..16).map(trying).collect();
     let mut served = 0;
     for mut client in clients {
         let response = client.expect_one_of(&[200, 503]);
@@ -191,7 +152,7 @@ pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) {
 
 /// A connection that ends makes room at once: many more connections than the limit are served one after the other.
 pub(super) fn room_comes_back(subject: &ServerSubject) {
-    let live = subject.live(Echo, |config| config.max_connections = 1);
+    let live = subject.live(Echo, defaults().max_connections(1));
     let deadline = Instant::now() + subject.max_wait;
     for _ in 0..30 {
         live.ask_until_served(&get("/"));
@@ -200,16 +161,14 @@ pub(super) fn room_comes_back(subject: &ServerSubject) {
 }
 
 /// `defer_accept` changes nothing for clients that send. Not run if the server refuses the setting.
-pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcome {
-    let config = ServerConfig::default().defer_accept(true);
+pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Result<(), String> {
+    let config = defaults().defer_accept(true);
     if let Err(error) = subject.make(config.clone()) {
         assert!(error.to_string().contains("defer_accept"), "the refusal names the setting: {error}");
-        return Outcome::NotRun(format!("the server refuses it: {error}"));
+        return Err(format!("the server refuses it: {error}"));
     }
-    if !cfg!(target_os = "linux") {
-        return Outcome::NotRun("deferred accept needs Linux".into());
-    }
-    let live = subject.live(Echo, |c| *c = config);
+    needs(cfg!(target_os = "linux"), "deferred accept needs Linux")?;
+    let live = subject.live(Echo, config);
     let silent = live.clients(20);
     let mut client = live.client();
     for _ in 0..3 {
@@ -217,7 +176,7 @@ pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcom
     }
     drop(silent);
     live.ask(&get("/"), 200);
-    Outcome::Held
+    Ok(())
 }
 
 /// A request with a slow answer does not make its connection idle: `max_connections` counts it, and it is not closed.
@@ -225,9 +184,8 @@ pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcom
 /// The request has reached the service before the next client connects. Otherwise a server with several accepting
 /// threads may take the other client first.
 pub(super) fn a_waiting_request_is_not_idle(subject: &ServerSubject) {
-    let (live, held_answers, mut slow) = hold_one(subject, |config| config.max_connections = 1);
-    let mut other = live.client();
-    let _ = other.send(&get("/"));
+    let (live, held_answers, mut slow) = hold_one(subject, defaults().max_connections(1));
+    let mut other = live.trying(&get("/"));
     if subject.shape() == Shape::One {
         let_pass(Duration::from_millis(60));
     } else {

@@ -17,22 +17,20 @@ const ATTEMPTS: usize = 3;
 /// answers now and over a store that answers later.
 ///
 /// Not run if no two operations of a key overlap in any of three recordings: such a history shows nothing.
-pub(super) fn linearizable_over_http(subject: &ServerSubject) -> Outcome {
+pub(super) fn linearizable_over_http(subject: &ServerSubject) -> Result<(), String> {
     of_form::<Entity>(subject, EntityForm::Published)
 }
 
 /// The same for entities with a text as their id and a nested field, at a prefix. Their paths are percent-encoded.
-pub(super) fn named_entities_are_linearizable(subject: &ServerSubject) -> Outcome {
+pub(super) fn named_entities_are_linearizable(subject: &ServerSubject) -> Result<(), String> {
     of_form::<NamedEntity>(subject, EntityForm::Named)
 }
 
 /// The same with conditional puts and removes of both types: `If-None-Match: *`, `If-Match: *`, and `If-Match` with a tag that
 /// the client has seen. So of two clients that create an entity, or add to the number that both have read, one is refused.
-pub(super) fn conditional_writes_are_linearizable_over_http(subject: &ServerSubject) -> Outcome {
-    let (published, named) = (EntityForm::Published, EntityForm::Named);
-    let now = attempts(|| record::<Entity>(subject, published, Some(OPERATIONS), Reference::default()));
-    let later = attempts(|| record::<NamedEntity>(subject, named, Some(OPERATIONS), LaterReference::default()));
-    if now == Outcome::Held { later } else { now }
+pub(super) fn conditional_writes_are_linearizable_over_http(subject: &ServerSubject) -> Result<(), String> {
+    let now = recorded(subject, EntityForm::Published, Some(OPERATIONS), Reference::<Entity>::default);
+    recorded(subject, EntityForm::Named, Some(OPERATIONS), LaterReference::<NamedEntity>::default).and(now)
 }
 
 /// Does the same over repos that `new_repo` makes, which are empty: for pairs of a server and a repo. There are few operations,
@@ -46,28 +44,33 @@ pub fn conditional_writes_are_linearizable_over<E: Identifiable, R: EntityRepo<E
     form: EntityForm,
     new_repo: impl Fn() -> R,
 ) -> Outcome {
-    attempts(|| record::<E>(subject, form, Some(PAIR_OPERATIONS), new_repo()))
+    recorded::<E, R>(subject, form, Some(PAIR_OPERATIONS), new_repo).into()
 }
 
-fn of_form<E: Identifiable>(subject: &ServerSubject, form: EntityForm) -> Outcome {
-    let now = attempts(|| record::<E>(subject, form, None, Reference::default()));
-    let later = attempts(|| record::<E>(subject, form, None, LaterReference::default()));
-    if now == Outcome::Held { later } else { now }
+fn of_form<E: Identifiable>(subject: &ServerSubject, form: EntityForm) -> Result<(), String> {
+    let now = recorded(subject, form, None, Reference::<E>::default);
+    recorded(subject, form, None, LaterReference::<E>::default).and(now)
 }
 
-/// Repeats a recording that shows nothing.
-fn attempts(mut recording: impl FnMut() -> Outcome) -> Outcome {
-    let mut outcome = recording();
-    for _ in 1..ATTEMPTS {
-        if outcome == Outcome::Held {
+/// Records clients over new repos, with this number of operations under conditions if it is given. Repeats a recording that shows nothing.
+#[track_caller]
+fn recorded<E: Identifiable, R: EntityRepo<E>>(
+    subject: &ServerSubject,
+    form: EntityForm,
+    conditional: Option<u64>,
+    new_repo: impl Fn() -> R,
+) -> Result<(), String> {
+    let mut outcome = Ok(());
+    for _ in 0..ATTEMPTS {
+        outcome = record(subject, form, conditional, new_repo()).into();
+        if outcome.is_ok() {
             break;
         }
-        outcome = recording();
     }
     outcome
 }
 
-/// Records clients over this repo, with this number of operations under conditions if it is given.
+/// Records clients over this repo.
 #[track_caller]
 fn record<E: Identifiable>(
     subject: &ServerSubject,
@@ -78,7 +81,7 @@ fn record<E: Identifiable>(
     let (conditions, operations) = (conditional.is_some(), conditional.unwrap_or(OPERATIONS));
     let service =
         EntityService::new(repo).at(form.prefix()).expect("the prefixes of the kit are valid").etags(conditions);
-    let live = subject.live(service, |_| ());
+    let live = subject.live(service, defaults());
     let workload = RecordingWorkload { operations, keys: 3, first_key: 1, seed: 0, conditions };
     let control = RecordingControl::default();
     let recording = record_http(&[live.addr.into()], form, &workload, CLIENTS, subject.max_wait, &control);

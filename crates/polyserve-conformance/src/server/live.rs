@@ -21,7 +21,7 @@ use super::services::let_pass;
 use super::subject::ServerSubject;
 use super::wire::request;
 use crate::client::{Client, Response};
-use crate::property::within;
+use crate::property::{needs, within};
 
 /// A running server.
 pub(super) struct Live {
@@ -33,29 +33,24 @@ pub(super) struct Live {
 }
 
 impl ServerSubject {
-    /// Starts a server with the default configuration after `change`.
+    /// Starts a server.
     #[track_caller]
-    pub(super) fn live(&self, service: impl Service, change: impl FnOnce(&mut ServerConfig)) -> Live {
-        let mut config = ServerConfig::default();
-        change(&mut config);
-        match self.make(config.clone()) {
+    pub(super) fn live(&self, service: impl Service, config: ServerConfig) -> Live {
+        match self.make(config) {
             Ok(server) => self.serve(&Arc::from(server), service),
-            Err(error) => panic!("the server refuses a configuration that it is to honour: {error}\n{config:?}"),
+            Err(error) => panic!("the server refuses a configuration that it is to honour: {error}"),
         }
     }
 
     /// Starts a server. Its drains may take longer than the max wait.
     #[track_caller]
-    pub(super) fn long_drain(&self, service: impl Service, change: impl FnOnce(&mut ServerConfig)) -> Live {
-        self.live(service, |config| {
-            config.drain_grace = self.max_wait * 10;
-            change(config);
-        })
+    pub(super) fn long_drain(&self, service: impl Service, config: ServerConfig) -> Live {
+        self.live(service, config.drain_grace(self.max_wait * 10))
     }
 
     /// A server value with the default configuration, for several runs.
     pub(super) fn default_server(&self) -> Arc<dyn Server> {
-        Arc::from(self.make(ServerConfig::default()).expect("the default is honoured"))
+        Arc::from(self.make(defaults()).expect("the default is honoured"))
     }
 
     /// Starts a run of `server` on a free port.
@@ -95,13 +90,45 @@ impl ServerSubject {
     /// Returns `workers` if connections hold no worker, and the server has such a number of workers.
     pub(super) fn workers(&self, workers: usize) -> Option<usize> {
         let is_multiplexed = self.shape() == Shape::Multiplexed;
-        (is_multiplexed && self.make(ServerConfig::default().workers(workers)).is_ok()).then_some(workers)
+        (is_multiplexed && self.make(defaults().workers(workers)).is_ok()).then_some(workers)
     }
 
     /// Returns `workers` if the shape has a worker count, even if each connection holds a worker.
     pub(super) fn workers_or_pool(&self, workers: usize) -> Option<usize> {
         self.workers(workers).or(self.pooled.then_some(workers))
     }
+
+    /// The default configuration, with this number of workers if the shape has one.
+    pub(super) fn with_workers(&self, workers: usize) -> ServerConfig {
+        defaults().workers(self.workers_or_pool(workers))
+    }
+
+    /// The configuration of a server that serves at most `count` connections at a time: by its workers if they hold connections, or else
+    /// by its limit.
+    pub(super) fn with_room_for(&self, count: usize) -> ServerConfig {
+        let config = self.with_workers(count);
+        if self.pooled || self.shape() == Shape::One { config } else { config.max_connections(count) }
+    }
+
+    /// Returns `count` if these servers serve several connections at a time, or else one.
+    pub(super) fn at_a_time(&self, count: usize) -> usize {
+        if self.shape() == Shape::One { 1 } else { count }
+    }
+
+    /// Returns `why` a property does not apply to servers of one connection, as an error, if these are.
+    pub(super) fn needs_several(&self, why: &str) -> Result<(), String> {
+        needs(self.shape() != Shape::One, why)
+    }
+}
+
+/// The default configuration.
+pub(super) fn defaults() -> ServerConfig {
+    ServerConfig::default()
+}
+
+/// The configuration in which each wait for a client has this timeout, except that for its end.
+pub(super) fn with_client_timeouts(timeout: Duration) -> ServerConfig {
+    defaults().first_byte_timeout(timeout).head_timeout(timeout).body_timeout(timeout).idle_timeout(timeout)
 }
 
 impl Live {
@@ -122,6 +149,14 @@ impl Live {
     pub(super) fn sending(&self, bytes: &[u8]) -> Client {
         let mut client = self.client();
         client.send(bytes).expect("the server takes the request");
+        client
+    }
+
+    /// A new connection on which `bytes` were sent, if the server has not refused it before. What counts is what the client reads.
+    #[track_caller]
+    pub(super) fn trying(&self, bytes: &[u8]) -> Client {
+        let mut client = self.client();
+        let _ = client.send(bytes);
         client
     }
 
@@ -256,10 +291,9 @@ pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5
 /// Longer than any property takes.
 pub(super) const NEVER: Duration = Duration::from_secs(3600);
 
-/// Lets bodies take an hour, so that no client that occupies a place by [`BODY_AWAITED`] loses it.
-pub(super) fn without_body_timeout(config: &mut ServerConfig) {
-    config.body_timeout = NEVER;
-    config.min_body_rate = 0;
+/// A configuration in which bodies may take an hour, so that no client that occupies a place by [`BODY_AWAITED`] loses it.
+pub(super) fn without_body_timeout() -> ServerConfig {
+    defaults().body_timeout(NEVER).min_body_rate(0)
 }
 
 /// Sends the bodies of requests to an echo that have begun, checks the answers, and closes the connections.

@@ -10,22 +10,16 @@ use super::resources::{NO_PROC, resident};
 /// What a server may use in addition: the buffers of its threads and connections, and what its allocator keeps.
 const FIXED: u64 = 32 << 20;
 
-fn config(config: &mut ServerConfig, subject: &ServerSubject, clients: usize, budget: usize) {
-    config.memory = Some(budget);
+fn config(subject: &ServerSubject, clients: usize, budget: usize) -> ServerConfig {
     // On a pool, each of the connections holds a thread.
-    config.workers = subject.pooled.then_some(clients + 8);
-    config.body_timeout = NEVER;
-    config.write_timeout = NEVER;
+    let workers = subject.pooled.then_some(clients + 8);
+    defaults().memory(budget).workers(workers).body_timeout(NEVER).write_timeout(NEVER)
 }
 
-fn not_run(subject: &ServerSubject) -> Option<Outcome> {
-    match resident() {
-        _ if subject.shape() == Shape::One => {
-            Some(Outcome::NotRun("a server of one connection keeps one body and one answer".into()))
-        }
-        None => Some(Outcome::NotRun(NO_PROC.into())),
-        Some(_) => None,
-    }
+/// Whether the memory of many connections can be counted.
+fn needs_memory(subject: &ServerSubject) -> Result<(), String> {
+    subject.needs_several("a server of one connection keeps one body and one answer")?;
+    needs(resident().is_some(), NO_PROC)
 }
 
 /// Checks that the process has not grown by more than `budget` and a fixed amount since it had `before` KiB, and that small
@@ -62,24 +56,17 @@ impl Service for LargeBodies {
 
 /// Bodies that do not end take no more memory than the budget, whatever their number. Beyond it, a body is answered with 503 and
 /// `Retry-After`. Small requests are served.
-///
-/// A server of one connection is not tested.
-pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
+pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubject) -> Result<(), String> {
     const BUDGET: usize = 16 << 20;
     const CLIENTS: usize = 160;
     const LENGTH: usize = 1 << 20;
-    if let Some(not_run) = not_run(subject) {
-        return not_run;
-    }
+    needs_memory(subject)?;
     in_child_with_descriptors(2 * CLIENTS + 500, || {
-        let live = subject.live(Echo, |it| config(it, subject, CLIENTS, BUDGET));
+        let live = subject.live(Echo, config(subject, CLIENTS, BUDGET));
         live.ask(&get("/"), 200);
         let body = with_body("POST", "/", "", &vec![b'x'; LENGTH]);
         let before = resident().expect("/proc is there");
-        let mut clients = live.clients(CLIENTS);
-        for client in &mut clients {
-            let _ = client.send(&body[..body.len() - 1]); // an error: the server has refused the body
-        }
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| live.trying(&body[..body.len() - 1])).collect();
         let refused = || clients.iter().filter(|client| client.has_input()).count();
         // What a body needs in addition to its bytes counts too.
         let settled = eventually(subject.max_wait, || refused() >= CLIENTS - BUDGET / LENGTH);
@@ -94,36 +81,33 @@ pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubjec
         // The server may need a moment to see that the others have gone.
         assert_eq!(live.ask_until_served(&body).body.len(), LENGTH);
     })
+    .into()
 }
 
 /// Answers that no client reads take no more memory than the budget, whatever their number. Beyond it, the answer to a GET is
 /// 503 with `Retry-After`. Small requests are served, and what was begun arrives once the client reads.
-///
-/// A server of one connection is not tested.
-pub(super) fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
-    not_run(subject).unwrap_or_else(|| {
-        in_child_with_descriptors(1000, || {
-            let (_, whole) = leave_unread(subject, "GET", "POST", 0);
-            assert_eq!(whole, 1, "there is memory for one answer");
-        })
+pub(super) fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Result<(), String> {
+    needs_memory(subject)?;
+    in_child_with_descriptors(1000, || {
+        let (_, whole) = leave_unread(subject, "GET", "POST", 0);
+        assert_eq!(whole, 1, "there is memory for one answer");
     })
+    .into()
 }
 
 /// Large answers to unsafe methods that no client reads take no more memory than the budget and one answer, whatever their number.
 /// A request that was done is answered truthfully, so the server refuses it before it calls the service: 503 with `Retry-After`.
 /// Requests with small answers are served.
-///
-/// A server of one connection is not tested.
-pub(super) fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
-    not_run(subject).unwrap_or_else(|| {
-        in_child_with_descriptors(1000, || {
-            for (method, other) in [("POST", "PUT"), ("PATCH", "POST")] {
-                let (called, whole) = leave_unread(subject, method, other, UNREAD);
-                assert!((1..=2).contains(&called), "{method}: {called} calls, and there is memory for one answer");
-                assert_eq!(whole, called, "{method}: what was done is answered so");
-            }
-        })
+pub(super) fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &ServerSubject) -> Result<(), String> {
+    needs_memory(subject)?;
+    in_child_with_descriptors(1000, || {
+        for (method, other) in [("POST", "PUT"), ("PATCH", "POST")] {
+            let (called, whole) = leave_unread(subject, method, other, UNREAD);
+            assert!((1..=2).contains(&called), "{method}: {called} calls, and there is memory for one answer");
+            assert_eq!(whole, called, "{method}: what was done is answered so");
+        }
     })
+    .into()
 }
 
 /// The length of each answer that is not read. Two of them exceed the budget, even after the kernel has taken what it takes for a client
@@ -138,7 +122,7 @@ fn leave_unread(subject: &ServerSubject, method: &str, other: &str, more: usize)
     const BUDGET: usize = 16 << 20;
     const CLIENTS: usize = 60;
     let service = Arc::new(LargeBodies::default());
-    let live = subject.live(service.clone(), |it| config(it, subject, CLIENTS, BUDGET));
+    let live = subject.live(service.clone(), config(subject, CLIENTS, BUDGET));
     live.ask(&get("/10"), 200);
     let before = resident().expect("/proc is there");
     // Each write may be followed by others, which are not served before its answer is read.

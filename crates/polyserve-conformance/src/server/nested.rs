@@ -165,7 +165,7 @@ impl<S: Service> Service for Noting<S> {
 pub(super) fn an_ordinary_entity_needs_no_new_stack(subject: &ServerSubject) -> Outcome {
     in_child(|| {
         let service = EntityService::<_, Account>::new(Reference::default());
-        let live = subject.live(Noting(service), |_| ());
+        let live = subject.live(Noting(service), defaults());
         let body = r#"{"name":"a","owner":{"address":{"city":"b"}}}"#;
         let ignored = format!(r#"{{"x":{}{},{}"#, "[".repeat(127), "]".repeat(127), &body[1..]);
         for (put_body, status) in [(body, 201), (&ignored, 200)] {
@@ -191,7 +191,7 @@ pub fn nested_entities_are_kept_over<E: Identifiable>(subject: &ServerSubject, r
 }
 
 fn live<E: Identifiable>(subject: &ServerSubject, repo: impl EntityRepo<E>) -> Live {
-    subject.live(EntityService::<_, E>::new(repo).etags(true), |_| ())
+    subject.live(EntityService::<_, E>::new(repo).etags(true), defaults())
 }
 
 #[track_caller]

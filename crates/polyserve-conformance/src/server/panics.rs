@@ -5,14 +5,14 @@ use super::prelude::*;
 
 /// If a completer is dropped, the answer is the default of its promise.
 pub(super) fn a_dropped_completer_answers(subject: &ServerSubject) {
-    let (_live, held_answers, mut client) = hold_one(subject, |_| ());
+    let (_live, held_answers, mut client) = hold_one(subject, defaults());
     held_answers.drop_all();
     check_problem(&client.expect(503));
 }
 
 /// A server still serves after more panics than it has workers, one by one and pipelined.
 pub(super) fn more_panics_than_workers_leave_a_serving_server(subject: &ServerSubject) {
-    let live = subject.live(PanickingService::shared(), |config| config.workers = subject.workers_or_pool(2));
+    let live = subject.live(PanickingService::shared(), subject.with_workers(2));
     for n in 0..20 {
         let path = ["/call", "/later", "/woken", "/visit", "/partly"][n % 5];
         live.ask(&get(path), 500);

@@ -39,7 +39,7 @@ pub(super) fn a_merge_patch_loses_no_update(subject: &ServerSubject) {
     let stored = serde_json::to_string(&counters()).expect("it has a JSON form");
     let now = EntityService::<_, ClientCounters>::new(Reference::default());
     let later = EntityService::<_, ClientCounters>::new(LaterReference::default());
-    for live in [subject.live(now, |_| ()), subject.live(later, |_| ())] {
+    for live in [subject.live(now, defaults()), subject.live(later, defaults())] {
         live.ask(&put("/one", &stored), 201);
         let members = names.map(|name| Patched {
             pointer: format!("/counters/{name}"),
@@ -55,8 +55,8 @@ pub(super) fn patches_keep_to_the_limit_of_bodies(subject: &ServerSubject) {
     const LIMIT: usize = 1000;
     let now = EntityService::<_, ClientCounters>::new(Reference::default());
     let later = EntityService::<_, ClientCounters>::new(LaterReference::default());
-    let limit = |config: &mut polyserve_core::ServerConfig| config.max_body = LIMIT;
-    for live in [subject.live(now, limit), subject.live(later, limit)] {
+    let config = defaults().max_body(LIMIT);
+    for live in [subject.live(now, config.clone()), subject.live(later, config)] {
         live.ask(&put("/one", r#"{"name":"one","counters":{}}"#), 201);
         let (mut client, mut grown) = (live.client(), String::new());
         for number in 0.. {
@@ -144,13 +144,9 @@ fn patch_together(live: &Live, path: &str, members: &[Patched], rounds: u64) {
                 for value in 1..=rounds {
                     let body = (member.patch)(value);
                     let response = live.ask_until_answered(&patch(path, &body));
-                    assert_eq!(response.status, 200, "{body}: {}", response.text());
-                    assert_eq!(
-                        member.shown(&response.text()),
-                        Some(value),
-                        "the answer to {body}: {}",
-                        response.text()
-                    );
+                    let text = response.text();
+                    assert_eq!(response.status, 200, "{body}: {text}");
+                    assert_eq!(member.shown(&text), Some(value), "the answer to {body}: {text}");
                     let read = live.ask_until_served(&get(path)).text();
                     assert_eq!(member.shown(&read), Some(value), "a GET after the answer to {body}: {read}");
                 }

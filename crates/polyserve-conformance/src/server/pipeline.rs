@@ -5,18 +5,11 @@ use super::prelude::*;
 /// Requests that arrive together are answered in order, each with its own answer.
 pub(super) fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) {
     let live = echo(subject);
-    let mut client = live.client();
-    let mut bytes = Vec::new();
-    for n in 0..20 {
-        let body = format!("body {n}");
-        let message = if n % 3 == 2 {
-            chunked("PUT", "/", body.as_bytes(), 3)
-        } else {
-            with_body("POST", "/", "", body.as_bytes())
-        };
-        bytes.extend(message);
-    }
-    client.send(&bytes).expect("the server takes the requests");
+    let message = |n: usize| match format!("body {n}") {
+        body if n % 3 == 2 => chunked("PUT", "/", body.as_bytes(), 3),
+        body => with_body("POST", "/", "", body.as_bytes()),
+    };
+    let mut client = live.sending(&(0..20).flat_map(message).collect::<Vec<u8>>());
     for n in 0..20 {
         assert_eq!(client.expect(200).text(), format!("body {n}"), "{}", client.show());
     }
@@ -27,7 +20,7 @@ pub(super) fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubjec
     let live = echo(subject);
     let mut client = live.client();
     let mut sender = client.write_half().expect("a second handle");
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(move || {
             let bytes: Vec<u8> = (0..700).flat_map(|n| with_body("POST", "/", "", format!("{n}").as_bytes())).collect();
             sender.send(&bytes).expect("the server takes the requests");
@@ -65,11 +58,9 @@ pub(super) fn what_arrives_together_leaves_together(subject: &ServerSubject) {
 
 /// Deferred answers are sent in the order of the requests, also if the first one completes last.
 pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) {
-    let live = subject.live(delayed, |_| ());
-    let mut client = live.client();
+    let live = subject.live(delayed, defaults());
     let pauses = [60, 45, 30, 15, 0, 1];
-    let bytes: Vec<u8> = pauses.iter().flat_map(|pause| get(&format!("/{pause}"))).collect();
-    client.send(&bytes).expect("the server takes the requests");
+    let mut client = live.sending(&pauses.map(|pause| get(&format!("/{pause}"))).concat());
     for pause in pauses {
         assert_eq!(client.expect(200).text(), format!("/{pause}"), "{}", client.show());
     }
@@ -79,14 +70,9 @@ pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) {
 /// the server serves several at once. A server of one connection may close a connection after an answer, because others
 /// wait.
 pub(super) fn a_later_answer_may_need_many_polls(subject: &ServerSubject) {
-    let live = subject.live(self_waking, |_| ());
-    let count = if subject.shape() == Shape::One { 1 } else { 3 };
-    let mut clients = live.clients(count);
-    for client in &mut clients {
-        let bytes = [get("/0"), get("/1"), get("/3000"), request("GET", "/2", "Connection: close\r\n")].concat();
-        client.send(&bytes).expect("the server takes the requests");
-    }
-    for mut client in clients {
+    let live = subject.live(self_waking, defaults());
+    let requests = [get("/0"), get("/1"), get("/3000"), request("GET", "/2", "Connection: close\r\n")].concat();
+    for mut client in live.senders(subject.at_a_time(3), &requests) {
         for path in ["/0", "/1", "/3000", "/2"] {
             assert_eq!(client.expect(200).text(), path, "{}", client.show());
         }
@@ -96,22 +82,14 @@ pub(super) fn a_later_answer_may_need_many_polls(subject: &ServerSubject) {
 
 /// Answers that end differently (HEAD, a 204, a refusal that keeps the connection) stay in order.
 pub(super) fn mixed_answers_keep_their_places(subject: &ServerSubject) {
-    let live = super::status_table::entities(subject);
-    let mut client = live.client();
-    let entity = super::status_table::ONE;
-    let put = |body: &str| super::wire::put("/", body);
-    let requests = [
-        put(entity),
-        request("HEAD", "/1", ""),
-        get("/1"),
-        request("OPTIONS", "*", ""),
-        request("DELETE", "/1", ""),
-        get("/1"),
-    ];
-    client.send(&requests.concat()).expect("the server takes the requests");
+    let [head, options, delete] =
+        [("HEAD", "/1"), ("OPTIONS", "*"), ("DELETE", "/1")].map(|(method, path)| request(method, path, ""));
+    let requests = [put("/", ONE), head, get("/1"), options, delete, get("/1")].concat();
+    let live = entities(subject);
+    let mut client = live.sending(&requests);
     client.expect(201);
     assert_eq!(client.receive_head().expect("HEAD is answered").header("Content-Length"), Some("47"));
-    assert_eq!(client.expect(200).text(), entity);
+    assert_eq!(client.expect(200).text(), ONE);
     client.expect(204);
     client.expect(204);
     client.expect(404);
@@ -119,11 +97,9 @@ pub(super) fn mixed_answers_keep_their_places(subject: &ServerSubject) {
 
 /// Pipelined answers that are larger than any buffer all arrive in order.
 pub(super) fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) {
-    let live = subject.live(large, |_| ());
-    let mut client = live.client();
+    let live = subject.live(large, defaults());
     let lengths = [3_000_000, 1, 0, 2_000_001, 70_000];
-    let bytes: Vec<u8> = lengths.iter().flat_map(|length| get(&format!("/{length}"))).collect();
-    client.send(&bytes).expect("the server takes the requests");
+    let mut client = live.sending(&lengths.map(|length| get(&format!("/{length}"))).concat());
     for length in lengths {
         check_pattern(&client.expect(200).body, length);
     }

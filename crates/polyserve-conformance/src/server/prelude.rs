@@ -16,10 +16,12 @@ pub(super) use super::keep_alive::echo;
 pub(super) use super::live::*;
 pub(super) use super::loops::*;
 pub(super) use super::services::*;
-pub(super) use super::status_table::ONE;
+pub(super) use super::status_table::{ONE, entities};
 pub(super) use super::subject::ServerSubject;
 pub(super) use super::wire::*;
 pub(super) use crate::NamedEntity;
 pub(super) use crate::client::{Client, Ending, Response};
-pub(super) use crate::property::{ChildSide, Outcome, in_child, in_child_with_descriptors, with_serving_child, within};
+pub(super) use crate::property::{
+    ChildSide, Outcome, attempts, in_child, in_child_with_descriptors, needs, with_serving_child, within,
+};
 pub(super) use crate::repo::{LaterReference, Reference};

@@ -1,17 +1,11 @@
 //! Connections that wait in a queue: their timeouts, their drain, and the connections that are closed for them.
 
-use super::prelude::*;
+use polyserve_core::Head;
 
-/// The time for which a connection has to be idle before a server may close it for another one.
-const MIN_IDLE: Duration = Duration::from_millis(50);
+use super::prelude::*;
 
 /// Long enough for a server to accept a connection and to queue it.
 const QUEUED: Duration = Duration::from_millis(100);
-
-/// The number of connections that occupy the whole server, if it has `threads` threads.
-fn holders(subject: &ServerSubject, threads: usize) -> usize {
-    if subject.shape() == Shape::One { 1 } else { threads }
-}
 
 /// Time in a queue counts towards the head timeout.
 ///
@@ -21,16 +15,10 @@ fn holders(subject: &ServerSubject, threads: usize) -> usize {
 /// A server without a queue refuses half a head while the other client's answer is still held back. The property
 /// does not apply to a server of one connection, which does not know how long the kernel's queue held a connection. There, the
 /// whole head has to be served.
-pub(super) fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject) -> Outcome {
+pub(super) fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject) -> Result<(), String> {
     const HEAD_TIMEOUT: Duration = Duration::from_millis(800);
-    const ATTEMPTS: usize = 3;
-    let workers = subject.workers_or_pool(1);
-    let mut delay = Duration::ZERO;
-    for _ in 0..ATTEMPTS {
-        let (live, held_answers, held) = hold_one(subject, |config| {
-            config.workers = workers;
-            config.head_timeout = HEAD_TIMEOUT;
-        });
+    attempts(3, || {
+        let (live, held_answers, held) = hold_one(subject, subject.with_workers(1).head_timeout(HEAD_TIMEOUT));
         let mut whole = live.sending(&request("GET", "/", "Connection: close\r\n"));
         let mut half = live.sending(b"GET / HT");
         let_pass(HEAD_TIMEOUT + QUEUED);
@@ -39,59 +27,50 @@ pub(super) fn time_in_the_queue_counts_towards_the_head_timeout(subject: &Server
         drop(held);
         whole.expect_last(200);
         if subject.shape() == Shape::One {
-            return Outcome::NotRun("the kernel's queue does not say how long it held a connection".into());
+            return Ok(());
         }
         let (bytes, ending) = half.end();
-        delay = released.elapsed();
+        let delay = released.elapsed();
         assert_ne!(ending, Ending::Silent, "half a head is not refused\n{}", half.show());
         assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 408"), "half a head is served\n{}", half.show());
-        if delay < HEAD_TIMEOUT / 2 {
-            return Outcome::Held;
-        }
-    }
-    panic!(
-        "half a head waited {HEAD_TIMEOUT:?} in the queue and was refused {delay:?} after that, in each of {ATTEMPTS} \
-         attempts"
-    );
+        needs(
+            delay < HEAD_TIMEOUT / 2,
+            &format!("half a head waited {HEAD_TIMEOUT:?} in the queue, and {delay:?} after that"),
+        )
+    });
+    subject.needs_several("the kernel's queue does not say how long it held a connection")
 }
 
 /// Heads that stall at the same time end at the same time: five of them delay another client by one head timeout, not by five.
-pub(super) fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
+pub(super) fn stalled_heads_end_together(subject: &ServerSubject) {
     const HEAD_TIMEOUT: Duration = Duration::from_millis(800);
     const STALLED: usize = 5;
-    let workers = subject.workers_or_pool(1);
-    let mut delay = Duration::ZERO;
-    for _ in 0..3 {
-        let live = subject.live(Echo, |config| {
-            config.workers = workers;
-            config.head_timeout = HEAD_TIMEOUT;
-        });
+    attempts(3, || {
+        let live = subject.live(Echo, subject.with_workers(1).head_timeout(HEAD_TIMEOUT));
         // Each sends before the next one connects: a server may serve those first that have sent something.
         let _stalled: Vec<Client> = (0..STALLED).map(|_| live.sending(b"GET / HT")).collect();
         let_pass(QUEUED);
         let sent = Instant::now();
         live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
-        delay = sent.elapsed();
-        if delay < HEAD_TIMEOUT * 3 {
-            return Outcome::Held;
-        }
-    }
-    panic!("a client waited {delay:?} for {STALLED} heads that stalled, at a head timeout of {HEAD_TIMEOUT:?}");
+        let delay = sent.elapsed();
+        let why =
+            format!("a client waited {delay:?} for {STALLED} stalled heads, at a head timeout of {HEAD_TIMEOUT:?}");
+        needs(delay < HEAD_TIMEOUT * 3, &why)
+    });
 }
 
 /// If a connection waits for a thread when an answer is written, the answer says `Connection: close` and the
 /// connection ends. So a client never loses a connection without an announcement.
 ///
 /// A multiplexed server keeps the connection.
-pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) {
     let holds_threads = subject.shape() == Shape::One || subject.pooled;
-    let mut seen = String::new();
-    for pause in [QUEUED, QUEUED * 4, QUEUED * 16, QUEUED * 64] {
-        let one_worker = |config: &mut ServerConfig| config.workers = subject.workers_or_pool(1);
-        let (live, held_answers, mut first) = hold_one(subject, one_worker);
+    let mut pauses = [QUEUED, QUEUED * 4, QUEUED * 16, QUEUED * 64].into_iter();
+    attempts(pauses.len(), || {
+        let (live, held_answers, mut first) = hold_one(subject, subject.with_workers(1));
         let mut second = live.sending(&request("GET", "/", "Connection: close\r\n"));
         // The server may need a moment to see the second connection, and on a busy machine a longer one.
-        let_pass(pause);
+        let_pass(pauses.next().unwrap_or_default());
         assert_eq!(held_answers.release_all(), 1, "the first answer is still wanted");
         let answer = first.expect(200);
         if !holds_threads {
@@ -100,13 +79,11 @@ pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Ou
         } else if answer.closes() {
             first.expect_end();
         } else {
-            seen = first.show();
-            continue;
+            return Err(format!("another connection waits, and the answer does not say close\n{}", first.show()));
         }
         second.expect_last(200);
-        return Outcome::Held;
-    }
-    panic!("another connection waits, and the answer does not say close\n{seen}");
+        Ok(())
+    });
 }
 
 /// A connection that is closed to make room for another one lingers. What its client sends during this time does not reset
@@ -114,15 +91,8 @@ pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Ou
 ///
 /// Tested with one worker of a pool in which connections hold threads, and at a limit of one connection on other servers.
 pub(super) fn an_evicted_connection_is_not_reset(subject: &ServerSubject) {
-    let has_own_limit = subject.pooled || subject.shape() == Shape::One;
-    let live = subject.live(Echo, |config| {
-        if !has_own_limit {
-            config.max_connections = 1;
-        }
-        config.workers = subject.workers_or_pool(1);
-        config.idle_timeout = NEVER;
-        config.linger_timeout = Duration::from_secs(60);
-    });
+    let config = subject.with_room_for(1).idle_timeout(NEVER).linger_timeout(Duration::from_secs(60));
+    let live = subject.live(Echo, config);
     let mut first = live.client();
     first.ask(&get("/"), 200);
     live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
@@ -143,52 +113,28 @@ pub(super) fn an_evicted_connection_is_not_reset(subject: &ServerSubject) {
 /// server with a thread for each connection at a limit of 2 connections. At most one close of 10 may come without an
 /// announcement, because a server may close what has been idle since its last answer. A close counts only if the client sent
 /// its next request at once: a server may close a connection that a slow client leaves idle.
-///
-/// A multiplexed server is not tested.
-pub(super) fn closes_under_load_are_announced(subject: &ServerSubject) -> Outcome {
+pub(super) fn closes_under_load_are_announced(subject: &ServerSubject) -> Result<(), String> {
     const CLIENTS: usize = 8;
     const MAX_SERVED: usize = 2;
-    if subject.shape() == Shape::Multiplexed {
-        return Outcome::NotRun("a multiplexed server serves all these clients at once".into());
-    }
-    let has_own_threads = subject.shape() == Shape::OnePerThread && !subject.pooled;
-    let workers = subject.workers_or_pool(MAX_SERVED);
-    let mut closes = Closes::default();
-    for _ in 0..3 {
-        let live = subject.live(Echo, |config| {
-            config.workers = workers;
-            if has_own_threads {
-                config.max_connections = MAX_SERVED;
-            }
-        });
+    needs(subject.shape() != Shape::Multiplexed, "a multiplexed server serves all these clients at once")?;
+    attempts(3, || {
+        let live = subject.live(Echo, subject.with_room_for(MAX_SERVED));
         let (addr, max_wait) = (live.addr, subject.max_wait);
-        closes = thread::scope(|scope| {
+        let (announced, silent) = thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(move || ask_in_a_loop(addr, max_wait))).collect();
-            let closes = clients.into_iter().map(|client| client.join().expect("a client that does not panic"));
-            closes.fold(Closes::default(), |sum, closes| Closes {
-                announced: sum.announced + closes.announced,
-                silent: sum.silent + closes.silent,
-            })
+            let closes = clients.into_iter().map(joined);
+            closes.fold((0, 0), |sum, closes| (sum.0 + closes.0, sum.1 + closes.1))
         });
-        if closes.silent * 10 <= closes.announced + closes.silent {
-            return Outcome::Held;
-        }
-    }
-    panic!("in each of 3 attempts, many connections were closed without an announcement: {closes:?}");
+        let why = format!("{silent} connections were closed without an announcement, and {announced} with one");
+        needs(silent * 10 <= announced + silent, &why)
+    });
+    Ok(())
 }
 
-/// The number of connections that a server has closed after an answer.
-#[derive(Debug, Default)]
-struct Closes {
-    /// The last answer said `Connection: close`.
-    announced: usize,
-    /// The last answer did not.
-    silent: usize,
-}
-
-/// Sends requests until 150 are answered, and reconnects after each close.
-fn ask_in_a_loop(addr: SocketAddr, max_wait: Duration) -> Closes {
-    let (mut closes, mut answers) = (Closes::default(), 0);
+/// Sends requests until 150 are answered, and reconnects after each close. Returns the numbers of closes that the last answer had
+/// announced, and of the others.
+fn ask_in_a_loop(addr: SocketAddr, max_wait: Duration) -> (usize, usize) {
+    let (mut announced, mut silent, mut answers) = (0, 0, 0);
     let deadline = Instant::now() + max_wait;
     while answers < 150 && Instant::now() < deadline {
         let Ok(mut client) = Client::connect(addr, max_wait) else { continue };
@@ -204,29 +150,26 @@ fn ask_in_a_loop(addr: SocketAddr, max_wait: Duration) -> Closes {
                     answers += 1;
                     is_kept = !response.closes();
                     if !is_kept {
-                        closes.announced += 1;
+                        announced += 1;
                         break;
                     }
                 }
                 Err(_) => {
-                    closes.silent += usize::from(is_kept && pause < MIN_IDLE);
+                    silent += usize::from(is_kept && pause < EVICTION_GRACE);
                     break;
                 }
             }
         }
     }
-    closes
+    (announced, silent)
 }
 
 /// The drain serves requests that wait behind busy workers when the shutdown begins.
 pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubject) {
     const WAITING: usize = 20;
     let (max_wait, held_answers) = (subject.max_wait, HeldAnswers::new());
-    let live = subject.live(held_answers.clone(), |config| {
-        config.workers = subject.workers_or_pool(2);
-        config.drain_grace = max_wait * 10;
-    });
-    let mut busy = live.senders(holders(subject, 2), &get("/hold"));
+    let live = subject.long_drain(held_answers.clone(), subject.with_workers(2));
+    let mut busy = live.senders(subject.at_a_time(2), &get("/hold"));
     held_answers.wait_for(busy.len(), max_wait);
     let mut waiting = live.senders(WAITING, &with_body("POST", "/", "", b"hello"));
     let_pass(QUEUED);
@@ -247,13 +190,12 @@ pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &Ser
 
 /// The timeout of a body begins with that body. The time that an earlier body took does not count, also if the earlier
 /// request was refused by its head.
-pub(super) fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) {
     const BODY_TIMEOUT: Duration = Duration::from_millis(800);
     const PAUSE: Duration = Duration::from_millis(500);
-    let mut seen = String::new();
     for path in ["/", "/refused"] {
-        let served = (0..3).any(|_| {
-            let live = subject.live(RefusesByHead, |config| config.body_timeout = BODY_TIMEOUT);
+        attempts(3, || {
+            let live = subject.live(RefusesByHead, defaults().body_timeout(BODY_TIMEOUT));
             let mut client = live.client();
             let head = request("POST", path, "Content-Length: 10\r\n");
             client.send(&[&head[..], b"01234"].concat()).expect("the server takes the request");
@@ -263,41 +205,36 @@ pub(super) fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) -> Ou
             if path == "/refused" {
                 // A server may as well close after the refusal. Then there is no later body.
                 match client.receive() {
-                    Ok(refusal) if refusal.closes() => return true,
+                    Ok(refusal) if refusal.closes() => return Ok(()),
                     Ok(_) => {}
                     Err(failure) => panic!("{failure}"),
                 }
-            } else if !client.receive().is_ok_and(|response| response.status == 200) {
-                seen = client.show();
-                return false;
+            } else {
+                is_served(&mut client)?;
             }
             let_pass(PAUSE);
             let _ = client.send(b"56789");
-            let served = client.receive().is_ok_and(|response| response.status == 200);
-            seen = client.show();
-            served
+            is_served(&mut client)
         });
-        assert!(served, "a body that came in time was refused in each of 3 attempts\n{seen}");
     }
-    Outcome::Held
+}
+
+/// Whether the next answer is to a body that came in time.
+fn is_served(client: &mut Client) -> Result<(), String> {
+    let is_served = client.receive().is_ok_and(|response| response.status == 200);
+    needs(is_served, &format!("a body that came in time was refused\n{}", client.show()))
 }
 
 /// Refuses `/refused` by its head. Echoes every other body.
 struct RefusesByHead;
 
-impl polyserve_core::Service for RefusesByHead {
-    fn call(
-        &self,
-        request: polyserve_core::Request<'_>,
-        body: &mut Vec<u8>,
-    ) -> polyserve_core::Answer<polyserve_core::Reply> {
-        polyserve_core::Echo.call(request, body)
+impl Service for RefusesByHead {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        Echo.call(request, body)
     }
 
-    fn head(&self, head: &polyserve_core::Head<'_>) -> Option<polyserve_core::Reply> {
-        use polyserve_core::Reply;
-        use polyserve_core::http::StatusCode;
-        (head.path() == "/refused")
-            .then(|| Reply::problem(StatusCode::METHOD_NOT_ALLOWED, "The test refuses this path."))
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        let refusal = || Reply::problem(StatusCode::METHOD_NOT_ALLOWED, "The test refuses this path.");
+        (head.path() == "/refused").then(refusal)
     }
 }

@@ -1,30 +1,46 @@
 //! Resources of a server: threads, descriptors, memory and processor time, counted in a child process.
 
-use std::io::{Read as _, Seek as _};
+use std::fs;
 use std::path::Path;
-use std::{fs, io};
 
 use polyserve_core::timer;
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::prelude::*;
 
-/// The max number of descriptors of this process. A low guess if the system reports no limit.
+/// The max number of descriptors of this process.
 pub(super) fn descriptor_limit() -> usize {
-    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    let soft = line.and_then(|line| line.split_whitespace().next());
-    soft.and_then(|soft| soft.parse().ok()).unwrap_or(256)
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 /// The number of threads and of descriptors of this process.
-fn count() -> io::Result<(usize, usize)> {
-    let entries = |path: &str| Ok::<usize, io::Error>(fs::read_dir(path)?.count());
-    Ok((entries("/proc/self/task")?, entries("/proc/self/fd")?))
+fn count() -> (usize, usize) {
+    let entries = |path: &str| fs::read_dir(path).expect("/proc is there").count();
+    (entries("/proc/self/task"), entries("/proc/self/fd"))
 }
 
 /// Runs `body` in a child process of which /proc counts the threads and descriptors.
-fn in_counted_child(body: impl FnOnce()) -> Outcome {
-    if Path::new("/proc/self/task").exists() { in_child(body) } else { Outcome::NotRun(NO_PROC.into()) }
+fn in_counted_child(body: impl FnOnce()) -> Result<(), String> {
+    needs_proc()?;
+    in_child(body).into()
+}
+
+fn needs_proc() -> Result<(), String> {
+    needs(Path::new("/proc/self/task").exists(), NO_PROC)
+}
+
+/// Waits until there are at most as many threads and descriptors as `before`, and `more` of each.
+#[track_caller]
+fn check_released(subject: &ServerSubject, mut before: (usize, usize), more: usize) {
+    let mut after = before;
+    let released = eventually(subject.max_wait, || {
+        after = count();
+        // What was counted before may have been ending then.
+        before = (before.0.min(after.0 + more), before.1.min(after.1 + more));
+        after.0 <= before.0 + more && after.1 <= before.1 + more
+    });
+    assert!(released, "threads and descriptors were {before:?} and are {after:?}");
 }
 
 pub(super) const NO_PROC: &str = "threads and descriptors are counted in /proc, which this system does not have";
@@ -36,44 +52,37 @@ fn serve_and_end(subject: &ServerSubject) {
         live.ask(&with_body("POST", "/", "Connection: close\r\n", b"hello"), 200);
         live.ask(&get("/"), 200);
         drop(live.client());
-        let mut broken = live.client();
-        let _ = broken.send(b"G@T / HTTP/1.1\r\n\r\n");
-        broken.expect(400);
+        live.trying(b"G@T / HTTP/1.1\r\n\r\n").expect(400);
     }
     let idle = live.clients(5);
     live.shutdown();
     drop(idle);
 
-    let (live, _held_answers, _waiting) = hold_one(subject, |_| ());
+    let (live, _held_answers, _waiting) = hold_one(subject, defaults());
     live.shutdown_within(Duration::from_millis(20));
 
-    let live = subject.live(large, |config| config.write_timeout = Duration::from_millis(50));
+    let live = subject.live(large, defaults().write_timeout(Duration::from_millis(50)));
     let mut non_reader = live.sending(&get("/30000000"));
     non_reader.peek().expect("the answer begins");
     live.drop_it();
 }
 
 /// No thread and no descriptor is left after the end, whatever the clients did.
-pub(super) fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome {
+pub(super) fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Result<(), String> {
     in_counted_child(|| {
         // The timer's thread starts with its first use, and stays.
         timer::after(Duration::from_millis(1)).wait();
         serve_and_end(subject);
-        let before = count().expect("/proc is there");
+        let before = count();
         for _ in 0..3 {
             serve_and_end(subject);
         }
-        let mut after = before;
-        let released = eventually(subject.max_wait, || {
-            after = count().expect("/proc is there");
-            after.0 <= before.0 && after.1 <= before.1
-        });
-        assert!(released, "threads and descriptors were {before:?} and are {after:?}");
+        check_released(subject, before, 0);
     })
 }
 
 /// Connections that have ended leave no thread and no descriptor in a running server.
-pub(super) fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
+pub(super) fn ended_connections_leave_nothing(subject: &ServerSubject) -> Result<(), String> {
     in_counted_child(|| {
         timer::after(Duration::from_millis(1)).wait();
         let live = echo(subject);
@@ -84,16 +93,9 @@ pub(super) fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcom
             }
         };
         serve_some();
-        let mut before = count().expect("/proc is there");
+        let before = count();
         serve_some();
-        let mut after = before;
-        let released = eventually(subject.max_wait, || {
-            after = count().expect("/proc is there");
-            // Connections of the first round may have been counted while they ended.
-            before = (before.0.min(after.0 + 4), before.1.min(after.1 + 4));
-            after.0 <= before.0 + 4 && after.1 <= before.1 + 4
-        });
-        assert!(released, "threads and descriptors were {before:?} and are {after:?}");
+        check_released(subject, before, 4);
     })
 }
 
@@ -109,19 +111,16 @@ fn use_up_descriptors(spare: usize) -> Vec<fs::File> {
 
 /// A server without a free descriptor still serves its open connections, does not spin, and serves new connections
 /// once there are descriptors again.
-pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outcome {
-    if !Path::new("/proc/self/task").exists() {
-        return Outcome::NotRun(NO_PROC.into());
-    }
+pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Result<(), String> {
+    needs_proc()?;
     in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
-        let live = subject.live(Echo, |config| config.first_byte_timeout = NEVER);
+        let live = subject.live(Echo, defaults().first_byte_timeout(NEVER));
         let mut open = live.client();
         open.ask(&get("/"), 200);
-        let mut clock = CpuClock::new();
         // One descriptor for the client, and none for the server.
         let files = use_up_descriptors(1);
         let mut waiting = live.sending(&get("/"));
-        clock.check("running out of descriptors", subject.max_wait);
+        check_idle("running out of descriptors", subject.max_wait);
         // A server of one connection closes the idle connection, which frees a descriptor for the waiting one.
         for _ in 0..if subject.shape() == Shape::One { 0 } else { 20 } {
             open.ask(&get("/"), 200);
@@ -133,6 +132,7 @@ pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -
         let drain = live.shutdown();
         assert_eq!((drain.cut, drain.stuck), (0, 0), "{drain}");
     })
+    .into()
 }
 
 /// The drain serves connections that wait in the kernel's queue because the server has no descriptor for them, once
@@ -141,7 +141,7 @@ pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubje
     const WAITING: usize = 3;
     let max_wait = subject.max_wait;
     let serve = |parent: &ChildSide| {
-        let live = subject.live(Echo, |config| config.drain_grace = max_wait * 10);
+        let live = subject.long_drain(Echo, defaults());
         live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         let files = use_up_descriptors(0);
         parent.announce(live.addr);
@@ -174,12 +174,11 @@ pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubje
 /// * a deferred answer, also of a client that has half-closed;
 /// * a client that does not read;
 /// * the end of a client that was refused.
-pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
+pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Result<(), String> {
     in_counted_child(|| {
         let held_answers = HeldAnswers::new();
-        let held = || subject.live(held_answers.clone(), |config| config.linger_timeout = subject.max_wait);
-        let large = subject.live(large, |_| ());
-        let mut clock = CpuClock::new();
+        let held = || subject.live(held_answers.clone(), defaults().linger_timeout(subject.max_wait));
+        let large = subject.live(large, defaults());
         let waits = [
             (&held(), &b""[..], false, "an idle connection"),
             (&held(), b"GET / HT", false, "half a head"),
@@ -199,7 +198,7 @@ pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
         // All servers wait at once, because a check takes processor time of its own.
         let clients: Vec<_> =
             waits.iter().map(|&(live, bytes, half_close, _)| begin((live, bytes, half_close))).collect();
-        let is_idle = (0..ATTEMPTS).any(|_| clock.spent_by_others() <= MAX_SPENT);
+        let is_idle = (0..ATTEMPTS).any(|_| spent_by_others() <= MAX_SPENT);
         held_answers.release_all();
         drop(clients);
         if is_idle {
@@ -208,7 +207,7 @@ pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
         // One after the other, which shows the wait that takes time.
         for (live, bytes, half_close, what) in waits {
             let _clients = begin((live, bytes, half_close));
-            clock.check(what, subject.max_wait);
+            check_idle(what, subject.max_wait);
             held_answers.release_all();
         }
     })
@@ -217,70 +216,45 @@ pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
 /// The number of checks of all servers at once, the first of which may see the end of their work.
 const ATTEMPTS: usize = 3;
 
-/// Max hundredths of a second that threads may take that wait.
-const MAX_SPENT: u64 = 1;
+/// The processor time of a check.
+const SPENT: Duration = Duration::from_millis(200);
 
-/// The processor time of this process and of the current thread, read without opening a file.
-struct CpuClock {
-    process: fs::File,
-    thread: fs::File,
+/// Max processor time that threads may take during a check that wait.
+const MAX_SPENT: Duration = Duration::from_millis(20);
+
+/// Uses the processor time of a check. Returns what the other threads of this process used meanwhile. Needs no descriptor.
+///
+/// A thread that spins gets a share like this thread's, however busy the machine is. A thread that waits gets none.
+fn spent_by_others() -> Duration {
+    let used = |clock| Duration::try_from(clock_gettime(clock)).expect("processor time is not negative");
+    let [process, thread] = [ClockId::ProcessCPUTime, ClockId::ThreadCPUTime].map(used);
+    while used(ClockId::ThreadCPUTime) - thread < SPENT {
+        std::hint::spin_loop();
+    }
+    (used(ClockId::ProcessCPUTime) - process).saturating_sub(used(ClockId::ThreadCPUTime) - thread)
 }
 
-impl CpuClock {
-    fn new() -> Self {
-        let open = |path| fs::File::open(path).expect("/proc is there");
-        Self { process: open("/proc/self/stat"), thread: open("/proc/thread-self/stat") }
-    }
-
-    /// Uses 200 ms of processor time. Returns what the other threads of this process used meanwhile, in hundredths of a second.
-    ///
-    /// A thread that spins gets a share like this thread's, however busy the machine is. A thread that waits gets
-    /// none.
-    fn spent_by_others(&mut self) -> u64 {
-        let (process, thread) = (hundredths(&self.process), hundredths(&self.thread));
-        while hundredths(&self.thread) < thread + SPENT {
-            std::hint::spin_loop();
+/// Panics if the other threads of this process use processor time until the max wait ends.
+#[track_caller]
+fn check_idle(what: &str, max_wait: Duration) {
+    let deadline = Instant::now() + max_wait;
+    loop {
+        let others = spent_by_others();
+        if others <= MAX_SPENT {
+            return;
         }
-        (hundredths(&self.process) - process).saturating_sub(SPENT)
+        assert!(Instant::now() < deadline, "{others:?} were spent on {what} while a busy thread had {SPENT:?}");
     }
-
-    /// Panics if the other threads of this process use processor time until the max wait ends.
-    #[track_caller]
-    fn check(&mut self, what: &str, max_wait: Duration) {
-        let deadline = Instant::now() + max_wait;
-        loop {
-            let others = self.spent_by_others();
-            if others <= MAX_SPENT {
-                return;
-            }
-            let error = format!("{others} hundredths of a second were spent on {what} while a busy thread had {SPENT}");
-            assert!(Instant::now() < deadline, "{error}");
-        }
-    }
-}
-
-/// The hundredths of a second of a check.
-const SPENT: u64 = 20;
-
-/// User and system time. The kernel reports it in hundredths of a second on every machine.
-fn hundredths(mut stat: &fs::File) -> u64 {
-    let mut text = String::new();
-    stat.rewind().and_then(|()| stat.read_to_string(&mut text)).expect("/proc is there");
-    // The program's name is in brackets and may contain any byte. The two times follow it as fields 12 and 13.
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0)).sum()
 }
 
 /// If a client pipelines and does not read, the server buffers only a bounded part of the answers. Each answer arrives whole
 /// when the client reads.
-pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> Result<(), String> {
     const COUNT: usize = 150;
     const LENGTH: usize = 1_000_000;
-    if resident().is_none() {
-        return Outcome::NotRun("memory is counted in /proc, which this system does not have".into());
-    }
+    needs(resident().is_some(), "memory is counted in /proc, which this system does not have")?;
     in_child(|| {
-        let live = subject.live(large, |_| ());
+        let live = subject.live(large, defaults());
         live.ask(&get("/1000"), 200);
         let before = resident().expect("/proc is there");
         let mut client = live.sending(&get(&format!("/{LENGTH}")).repeat(COUNT));
@@ -300,6 +274,7 @@ pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubjec
             check_pattern(&client.expect(200).body, LENGTH);
         }
     })
+    .into()
 }
 
 /// The resident memory of this process, in KiB.
@@ -312,7 +287,7 @@ pub(super) fn resident() -> Option<u64> {
 /// A server serves more connections in sequence than its process has descriptors.
 pub(super) fn many_connections_come_and_go(subject: &ServerSubject) -> Outcome {
     in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
-        let live = subject.live(Echo, |_| ());
+        let live = echo(subject);
         for _ in 0..2 * DESCRIPTOR_LIMIT {
             live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         }

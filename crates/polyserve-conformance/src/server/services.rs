@@ -17,37 +17,8 @@ use super::live::Live;
 use super::subject::ServerSubject;
 use super::wire::{get, pattern};
 use crate::client::Client;
+use crate::event_count::EventCount;
 use crate::repo::Reference;
-
-/// A latch that opens once.
-#[derive(Debug, Default)]
-pub(super) struct Latch {
-    open: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Latch {
-    pub(super) fn open(&self) {
-        *lock(&self.open) = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for the latch. Returns whether it opened within `max_wait`.
-    pub(super) fn wait(&self, max_wait: Duration) -> bool {
-        let open = lock(&self.open);
-        let waited = self.changed.wait_timeout_while(open, max_wait, |open| !*open);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-/// Opens its latch when it is dropped, so that a property that fails leaves no thread behind.
-pub(super) struct OpenOnDrop(pub(super) Arc<Latch>);
-
-impl Drop for OpenOnDrop {
-    fn drop(&mut self) {
-        self.0.open();
-    }
-}
 
 fn text(body: impl Into<Vec<u8>>) -> Reply {
     Reply::new(StatusCode::OK, "text/plain", Body::Owned(body.into()))
@@ -112,34 +83,39 @@ impl Service for HeldAnswers {
 
 /// Starts a server and a client. The service holds back the client's answer.
 #[track_caller]
-pub(super) fn hold_one(
-    subject: &ServerSubject,
-    change: impl FnOnce(&mut ServerConfig),
-) -> (Live, Arc<HeldAnswers>, Client) {
+pub(super) fn hold_one(subject: &ServerSubject, config: ServerConfig) -> (Live, Arc<HeldAnswers>, Client) {
     let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), change);
+    let live = subject.live(held_answers.clone(), config);
     let client = live.sending(&get("/hold"));
     held_answers.wait_for(1, subject.max_wait);
     (live, held_answers, client)
 }
 
 /// Blocks the caller's thread on `/block`. No real service should do that. Echoes every other body.
-#[derive(Default)]
 pub(super) struct Blocking {
-    pub(super) inside: Latch,
-    pub(super) open: Arc<Latch>,
+    /// The requests that block, or did.
+    pub(super) inside: EventCount,
+    /// The first event ends the blocking.
+    pub(super) open: EventCount,
     /// If set, the length of each answer, except that to `/mine`.
-    pub(super) length: Option<usize>,
+    length: Option<usize>,
 }
 
-/// The longest time that a thread stays blocked if its latch never opens.
+/// The longest time that a thread stays blocked.
 const MAX_BLOCKED: Duration = Duration::from_secs(120);
+
+impl Blocking {
+    pub(super) fn new(subject: &ServerSubject, length: Option<usize>) -> Arc<Self> {
+        let (inside, open) = (EventCount::new(subject.max_wait), EventCount::new(MAX_BLOCKED));
+        Arc::new(Self { inside, open, length })
+    }
+}
 
 impl Service for Blocking {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         if request.head.path() == "/block" {
-            self.inside.open();
-            self.open.wait(MAX_BLOCKED);
+            self.inside.add();
+            self.open.reaches(1);
         }
         match self.length.filter(|_| request.head.path() != "/mine") {
             Some(length) => {

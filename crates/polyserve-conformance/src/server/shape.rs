@@ -11,15 +11,10 @@ use super::resources::descriptor_limit;
 /// * Other shapes, at `max_connections`: if a connection waits, an idle one is closed without a byte.
 /// * A pool in which connections hold threads: the same below `max_connections`, if no thread is free.
 pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
-    let workers = subject.workers(2);
     match subject.shape() {
         Shape::Multiplexed => {
-            let live = subject.live(Echo, |config| {
-                config.workers = workers;
-                // The last client is asked only after all others.
-                config.first_byte_timeout = NEVER;
-                config.idle_timeout = NEVER;
-            });
+            // The last client is asked only after all others.
+            let live = subject.live(Echo, subject.with_workers(2).first_byte_timeout(NEVER).idle_timeout(NEVER));
             let count = 500.min(descriptor_limit() / 8);
             let mut clients = live.clients(count);
             for round in 0..2 {
@@ -30,25 +25,20 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
             }
         }
         Shape::OnePerThread => {
-            idle_makes_room(subject, 3, |config| config.max_connections = 3);
+            idle_makes_room(subject, 3, defaults().max_connections(3));
             if subject.pooled {
-                idle_makes_room(subject, 3, |config| config.workers = Some(3));
+                idle_makes_room(subject, 3, defaults().workers(3));
             }
         }
-        Shape::One => idle_makes_room(subject, 1, |config| config.max_connections = 1),
+        Shape::One => idle_makes_room(subject, 1, defaults().max_connections(1)),
     }
 }
 
 /// Tests that idle connections are closed to make room for others. The idle timeout is longer than the max wait, so it
-/// closes none of them.
-///
-/// `limit` limits the configuration to `max_connections` connections.
+/// closes none of them. `config` has the limit of `max_connections` connections.
 #[track_caller]
-fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl FnOnce(&mut ServerConfig)) {
-    let live = subject.live(Echo, |config| {
-        limit(config);
-        config.idle_timeout = NEVER;
-    });
+fn idle_makes_room(subject: &ServerSubject, max_connections: usize, config: ServerConfig) {
+    let live = subject.live(Echo, config.idle_timeout(NEVER));
     let mut idle = live.clients(max_connections);
     for client in &mut idle {
         client.ask(&get("/"), 200);
@@ -82,10 +72,8 @@ fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl 
         }
         open += 1;
     }
-    assert!(
-        made_room && open + announced >= max_connections,
-        "{closed_count} are closed and {open} open after 3 others waited; {announced} closes were announced"
-    );
+    let has_room = made_room && open + announced >= max_connections;
+    assert!(has_room, "{closed_count} are closed and {open} open after 3 others waited; {announced} were announced");
 }
 
 /// Sends requests until `done`. The server may close the connection between answers. Counts answers.
@@ -100,24 +88,21 @@ fn send_until_done(addr: SocketAddr, max_wait: Duration, done: &AtomicBool, answ
     exchanged.expect("the server accepts connections");
 }
 
-/// Sends without waiting for answers until `done`, on a connection that is kept. Counts answers.
-fn flood(addr: SocketAddr, max_wait: Duration, done: &AtomicBool, answers: &AtomicU64) {
-    pipeline_without_pause(addr, max_wait, false, done, answers);
-}
-
 /// Connections that send faster than the server reads do not keep other connections from being served.
 ///
 /// On a server of one connection, the busy clients pause between requests. The server serves another connection in such a
 /// pause.
 pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
-    let (workers, max_wait) = (subject.workers(2), subject.max_wait);
-    let is_single = subject.shape() == Shape::One;
-    let live = subject.live(Echo, |config| config.workers = workers);
+    let (is_single, max_wait) = (subject.shape() == Shape::One, subject.max_wait);
+    let live = subject.live(Echo, defaults().workers(subject.workers(2)));
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let (run_client, done, answers) = (if is_single { send_until_done } else { flood }, &done, &answers);
-        let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || run_client(addr, max_wait, done, answers))).collect();
-        let stop = StopOnDrop(done);
+    let run_client = || match is_single {
+        true => send_until_done(addr, max_wait, &done, &answers),
+        false => pipeline_without_pause(addr, max_wait, false, &done, &answers),
+    };
+    thread::scope(|scope| {
+        let busy: Vec<_> = (0..3).map(|_| scope.spawn(run_client)).collect();
+        let stop = StopOnDrop(&done);
         assert!(eventually(max_wait, || answers.load(Ordering::SeqCst) >= 300), "the busy ones are not served");
         if is_single {
             for _ in 0..20 {
@@ -132,9 +117,7 @@ pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
             }
         }
         drop(stop);
-        for busy in busy {
-            joined(busy);
-        }
+        busy.into_iter().for_each(joined);
     });
 }
 
@@ -142,7 +125,7 @@ pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
 pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 40;
-    let live = subject.live(Echo, |config| config.workers = subject.workers_or_pool(4));
+    let live = subject.live(Echo, subject.with_workers(4));
     let (addr, max_wait) = (live.addr, subject.max_wait);
     let run_client = move |number: usize| {
         let served = AtomicUsize::new(0);
@@ -161,11 +144,9 @@ pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
         });
         exchanged.expect("the server accepts connections");
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(move || run_client(number))).collect();
-        for client in clients {
-            joined(client);
-        }
+        clients.into_iter().for_each(joined);
     });
 }
 
@@ -173,30 +154,18 @@ pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
 ///
 /// A server of one connection, and a pool with fewer threads than stalled clients, have to serve the others once the stalled
 /// ones have timed out. The property does not apply to a server of one connection beyond that.
-pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
+pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Result<(), String> {
     if subject.shape() == Shape::One || subject.pooled {
-        let live = subject.live(Echo, |config| {
-            config.workers = subject.pooled.then_some(2);
-            config.head_timeout = Duration::from_millis(100);
-        });
+        let live = subject.live(Echo, subject.with_workers(2).head_timeout(Duration::from_millis(100)));
         let stalled = live.senders(3, b"GET / HT");
         live.ask(&get("/"), 200);
         for mut client in stalled {
             client.expect_last(408);
         }
     }
-    if subject.shape() == Shape::One {
-        return Outcome::NotRun(
-            "a server of one connection serves the others once the stalled ones have timed out".into(),
-        );
-    }
+    subject.needs_several("a server of one connection serves the others once the stalled ones have timed out")?;
     let workers = subject.workers(2).or(subject.pooled.then_some(16));
-    let live = subject.live(Echo, |config| {
-        config.workers = workers;
-        config.head_timeout = NEVER;
-        config.body_timeout = NEVER;
-        config.min_body_rate = 0;
-    });
+    let live = subject.live(Echo, without_body_timeout().workers(workers).head_timeout(NEVER));
     let (head, body) = (get("/"), with_body("POST", "/", "", b"hello"));
     let mut stalled: Vec<(Client, &[u8])> = Vec::new();
     for _ in 0..5 {
@@ -215,7 +184,7 @@ pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> O
     for (mut client, rest) in stalled {
         client.ask(rest, 200);
     }
-    Outcome::Held
+    Ok(())
 }
 
 /// With 1 000 silent connections, another client is still served, with deferred accept and without. A multiplexed server
@@ -224,13 +193,13 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
     const SILENT: usize = 1000;
     in_child_with_descriptors(2 * SILENT + 1000, || {
         for defer_accept in [false, true] {
-            let config = ServerConfig::default().workers(subject.workers_or_pool(2)).defer_accept(defer_accept);
+            let config = subject.with_workers(2).defer_accept(defer_accept);
             if defer_accept && (!cfg!(target_os = "linux") || subject.make(config.clone()).is_err()) {
                 continue; // `deferred_accept_serves_the_same` reports that this server refuses the setting.
             }
             // On a busy machine the silent connections may be silent for long.
             let config = config.first_byte_timeout(NEVER);
-            let live = subject.live(Echo, |c| *c = config);
+            let live = subject.live(Echo, config);
             let mut silent = live.clients(SILENT);
             for _ in 0..3 {
                 live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
@@ -251,10 +220,10 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
 ///
 /// The property does not apply in three cases: the server declares it, connections hold the threads of a pool, or the server has
 /// one connection. Then all requests have to be answered in the end.
-pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
+pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Result<(), String> {
     const HELD: usize = 10;
     let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), |config| config.workers = subject.workers_or_pool(2));
+    let live = subject.live(held_answers.clone(), subject.with_workers(2));
     let clients = live.senders(HELD, &request("GET", "/hold", "Connection: close\r\n"));
     let holds_a_worker = subject.deviations.later_answers_hold_a_worker || subject.pooled;
     let waits = subject.shape() == Shape::One || holds_a_worker;
@@ -273,13 +242,13 @@ pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     for mut client in clients {
         client.expect_last(200);
     }
-    if waits { Outcome::NotRun("deferred answers hold the threads of this server".into()) } else { Outcome::Held }
+    needs(!waits, "deferred answers hold the threads of this server")
 }
 
 /// A client that leaves before its deferred answer does not affect other clients.
 pub(super) fn a_client_may_leave_before_its_answer(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), |_| ());
+    let live = subject.live(held_answers.clone(), defaults());
     for _ in 0..3 {
         let client = live.sending(&get("/hold"));
         held_answers.wait_for(1, subject.max_wait);

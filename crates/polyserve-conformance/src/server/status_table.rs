@@ -13,7 +13,7 @@ pub(super) fn entities(subject: &ServerSubject) -> Live {
 
 #[track_caller]
 pub(super) fn over(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
-    subject.live(EntityService::new(repo), |_| ())
+    subject.live(EntityService::new(repo), defaults())
 }
 
 /// `OPTIONS *` and absolute-form targets reach the service, as the client sent them.

@@ -4,24 +4,15 @@ use super::prelude::*;
 
 /// A client that half-closes after its requests gets every answer, also large and late ones. Then the connection ends.
 pub(super) fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) {
-    let live = echo(subject);
-    let mut client = live.sending(&[get("/"), with_body("POST", "/", "", b"hello")].concat());
-    client.half_close().expect("the connection stands");
-    client.expect(200);
-    assert_eq!(client.expect(200).text(), "hello");
-    client.expect_end();
-
-    let live = subject.live(large, |_| ());
-    let mut client = live.sending(&get("/4000000"));
-    client.half_close().expect("the connection stands");
-    check_pattern(&client.expect(200).body, 4_000_000);
-    client.expect_end();
-
-    let live = subject.live(delayed, |_| ());
-    let mut client = live.sending(&get("/50"));
-    client.half_close().expect("the connection stands");
-    assert_eq!(client.expect(200).text(), "/50");
-    client.expect_end();
+    let check = |live: &Live, requests: &[u8], bodies: &[&[u8]]| {
+        let mut client = live.sending(requests);
+        client.half_close().expect("the connection stands");
+        bodies.iter().for_each(|body| assert!(client.expect(200).body == *body, "{}", client.show()));
+        client.expect_end();
+    };
+    check(&echo(subject), &[get("/"), with_body("POST", "/", "", b"hello")].concat(), &[b"", b"hello"]);
+    check(&subject.live(large, defaults()), &get("/4000000"), &[&pattern(4_000_000)]);
+    check(&subject.live(delayed, defaults()), &get("/50"), &[b"/50"]);
 }
 
 /// If a client half-closes within a request, its connection ends. The server may send an error first.
@@ -74,7 +65,7 @@ pub(super) fn resets_do_not_affect_others(subject: &ServerSubject) {
         reset(&live, &with_body("POST", "/", "", &pattern(200_000)), b"");
     }
     live.ask(&get("/"), 200);
-    let live = subject.live(large, |_| ());
+    let live = subject.live(large, defaults());
     for _ in 0..5 {
         reset(&live, &get("/3000000").repeat(3), b"");
     }
@@ -84,7 +75,7 @@ pub(super) fn resets_do_not_affect_others(subject: &ServerSubject) {
 /// A large answer reaches a slow reader whole: a short write loses and repeats no byte.
 pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) {
     const LENGTH: usize = 12_000_000;
-    let live = subject.live(large, |_| ());
+    let live = subject.live(large, defaults());
     let mut client = live.client();
     for _ in 0..2 {
         client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
@@ -99,31 +90,25 @@ pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) {
 /// reads it. The answer may refuse an upload, or be the one after which the client has asked for the close.
 pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
     let max_wait = subject.max_wait;
-    let live = subject.live(Echo, |config| {
-        config.max_body = 1000;
-        config.linger_timeout = max_wait;
-    });
+    let live = subject.live(Echo, defaults().max_body(1000).linger_timeout(max_wait));
     let upload = with_body("POST", "/", "", &pattern(512 * 1024));
     for _ in 0..5 {
         // This client sends and reads at the same time.
         let mut client = live.client();
         let mut sender = client.write_half().expect("a second handle");
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let _ = sender.send(&upload);
-            });
+        thread::scope(|scope| {
+            scope.spawn(|| drop(sender.send(&upload)));
             check_problem(&client.expect_last(413));
         });
     }
     for _ in 0..5 {
         // This client sends everything before it reads.
-        let mut client = live.sending(&upload);
-        client.expect_last(413);
+        live.sending(&upload).expect_last(413);
     }
     drop(live);
     // These clients go on sending after they have asked for the close: at once, byte by byte, or while they read. A send fails if the
     // server has closed already; the answer must be there all the same.
-    let live = subject.live(large, |config| config.linger_timeout = max_wait);
+    let live = subject.live(large, defaults().linger_timeout(max_wait));
     for length in [5, 1_500_000] {
         let last = request("GET", &format!("/{length}"), "Connection: close\r\n");
         let more = get("/7");

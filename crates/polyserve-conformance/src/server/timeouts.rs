@@ -21,13 +21,13 @@ fn drip(subject: &ServerSubject, live: &Live, beginning: &[u8]) {
 
 /// A head that arrives one byte at a time is answered with 408 at the head timeout.
 pub(super) fn a_dripping_head_times_out(subject: &ServerSubject) {
-    let live = subject.live(Echo, |config| config.head_timeout = SHORT);
+    let live = subject.live(Echo, defaults().head_timeout(SHORT));
     drip(subject, &live, b"GET / HTTP/1.1\r\nHost: a\r\nX: ");
 }
 
 /// A body that arrives one byte at a time is answered with 408 at the body timeout.
 pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) {
-    let live = subject.live(Echo, |config| config.body_timeout = SHORT);
+    let live = subject.live(Echo, defaults().body_timeout(SHORT));
     drip(subject, &live, &request("POST", "/", "Content-Length: 100000\r\n"));
 }
 
@@ -35,7 +35,7 @@ pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) {
 /// brought enough bytes may pause.
 pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
     const LENGTH: usize = 100_000;
-    let live = subject.live(Echo, |config| config.body_timeout = NEVER);
+    let live = subject.live(Echo, defaults().body_timeout(NEVER));
     let body = pattern(LENGTH);
     let head = request("POST", "/", &format!("Content-Length: {LENGTH}\r\n"));
     let (begun, rest) = body.split_at(LENGTH / 2);
@@ -52,31 +52,35 @@ pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
 
 /// After its timeout, a connection that has not sent a byte is closed, and no byte is sent.
 pub(super) fn a_silent_connection_is_closed_silently(subject: &ServerSubject) {
-    let live = subject.live(Echo, |config| config.first_byte_timeout = SHORT);
+    let live = subject.live(Echo, defaults().first_byte_timeout(SHORT));
     live.client().expect_end();
 }
 
 /// After the idle timeout, a connection that has had an answer is closed, and no byte is sent.
-pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Echo, |config| config.idle_timeout = SHORT);
-    // On a busy machine a connection may be idle for too long before its first request.
-    for _ in 0..20 {
+pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) {
+    let live = subject.live(Echo, defaults().idle_timeout(SHORT));
+    let (mut client, response) = ask_in_time(&live, &get("/"));
+    assert!(response.status == 200 && !response.closes(), "{}", client.show());
+    client.expect_end();
+}
+
+/// Sends `request` on new connections until one is answered. On a busy machine a connection may be idle for too long before its first
+/// request.
+#[track_caller]
+fn ask_in_time(live: &Live, request: &[u8]) -> (Client, Response) {
+    attempts(20, || {
         let mut client = live.client();
-        match client.exchange(&get("/")) {
-            Ok(response) => {
-                assert!(response.status == 200 && !response.closes(), "{}", client.show());
-                client.expect_end();
-                return Outcome::Held;
-            }
-            Err(failure) => assert!(failure.is_clean(), "{failure}"),
-        }
-    }
-    panic!("of 20 connections each was idle for {SHORT:?} before its first request");
+        let response = client.exchange(request).map_err(|failure| {
+            assert!(failure.is_clean(), "{failure}");
+            format!("a connection was idle for {SHORT:?} before its first request")
+        })?;
+        Ok((client, response))
+    })
 }
 
 /// An answer that does not come in time is replaced by a 503, the connection ends, and the server drops the service's answer.
 pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) {
-    let (live, held_answers, mut client) = hold_one(subject, |config| config.answer_timeout = SHORT);
+    let (live, held_answers, mut client) = hold_one(subject, defaults().answer_timeout(SHORT));
     check_problem(&client.expect_last(503));
     assert!(eventually(subject.max_wait, || held_answers.all_abandoned()), "the server still holds the answer");
     assert_eq!(held_answers.release_all(), 0, "the server still waits for an answer that timed out");
@@ -84,26 +88,11 @@ pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) {
 }
 
 /// The time that the service takes does not count towards the timeouts of idle connections, heads, bodies and writes.
-pub(super) fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(delayed, |config| {
-        config.first_byte_timeout = SHORT;
-        config.head_timeout = SHORT;
-        config.body_timeout = SHORT;
-        config.idle_timeout = SHORT;
-        config.write_timeout = SHORT;
-    });
-    for _ in 0..20 {
-        let mut client = live.client();
-        match client.exchange(&[get("/700"), get("/0")].concat()) {
-            Ok(response) => {
-                assert_eq!((response.status, response.text().as_str()), (200, "/700"), "{}", client.show());
-                assert_eq!(client.expect(200).text(), "/0");
-                return Outcome::Held;
-            }
-            Err(failure) => assert!(failure.is_clean(), "{failure}"),
-        }
-    }
-    panic!("of 20 connections each was idle for {SHORT:?} before its first request");
+pub(super) fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) {
+    let live = subject.live(delayed, with_client_timeouts(SHORT).write_timeout(SHORT));
+    let (mut client, response) = ask_in_time(&live, &[get("/700"), get("/0")].concat());
+    assert_eq!((response.status, response.text().as_str()), (200, "/700"), "{}", client.show());
+    assert_eq!(client.expect(200).text(), "/0");
 }
 
 /// The length of each answer that a client does not read, or reads slowly. Such an answer has at most three seconds more than
@@ -116,10 +105,7 @@ const UNREAD_ANSWERS: usize = 200;
 /// Starts a server of one connection at a time, and a client that does not read. Waits until the server sends it no more answers: a
 /// server that still sends closes the connection for others that wait, whatever its limits are.
 fn blocked(subject: &ServerSubject) -> (Live, Client) {
-    let live = subject.live(large, |config| {
-        config.write_timeout = SHORT;
-        config.max_connections = 1;
-    });
+    let live = subject.live(large, defaults().write_timeout(SHORT).max_connections(1));
     let mut client = live.sending(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS));
     client.peek().expect("the answer begins");
     let answered = || live.counters_when(|_| true).answered;

@@ -12,6 +12,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
 use super::prelude::*;
+use crate::client::Stream;
 use crate::property::Property;
 use crate::tls::{Issued, TestAuthority, TlsStream, Validity, is_rejection};
 
@@ -52,13 +53,9 @@ struct Secure {
 
 impl Secure {
     #[track_caller]
-    fn new(subject: &ServerSubject, change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Self {
+    fn new(subject: &ServerSubject, config: ServerConfig) -> Self {
         let authority = TestAuthority::new();
-        let tls = authority.issue().server();
-        let live = subject.live(Echo, |config| {
-            config.tls = Some(tls);
-            change(config);
-        });
+        let live = subject.live(Echo, config.tls(authority.issue().server()));
         Self { live, authority, max_wait: subject.max_wait }
     }
 
@@ -92,7 +89,7 @@ impl Secure {
 
     /// The client's end of a connection after its handshake.
     fn on(&self, stream: &TlsStream) -> Client {
-        Client::on(stream.clone(), self.max_wait)
+        Client::on(Stream::Tls(stream.clone()), self.max_wait)
     }
 
     /// Sends `request` and returns the answer, which has this status.
@@ -127,7 +124,7 @@ fn expect_end(mut socket: &TcpStream) {
 
 /// A handshake in single bytes succeeds, with TLS 1.2 and 1.3, and is counted.
 fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |_| {});
+    let secure = Secure::new(subject, defaults());
     for version in VERSIONS {
         let stream = secure.open(&secure.client(version));
         for byte in stream.take_output() {
@@ -142,7 +139,7 @@ fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) {
 
 /// ALPN chooses `http/1.1`.
 fn http_1_1_is_negotiated(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |_| {});
+    let secure = Secure::new(subject, defaults());
     for version in VERSIONS {
         let config = secure.client(version);
         let (_, protocol) = secure.connect(&config).negotiated();
@@ -157,7 +154,7 @@ fn http_1_1_is_negotiated(subject: &ServerSubject) {
 
 /// Bodies and answers of many records arrive whole.
 fn large_messages_come_through(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |config| config.max_body = 4 << 20);
+    let secure = Secure::new(subject, defaults().max_body(4 << 20));
     for version in VERSIONS {
         let stream = secure.connect(&secure.client(version));
         let body: Vec<u8> = (0..3_000_001).map(|index| b'a' + (index % 23) as u8).collect();
@@ -174,7 +171,7 @@ fn large_messages_come_through(subject: &ServerSubject) {
 
 /// A client with a ticket resumes its session.
 fn sessions_are_resumed(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |_| {});
+    let secure = Secure::new(subject, defaults());
     for version in VERSIONS {
         let config = secure.client(version);
         for resumed in [false, true, true] {
@@ -187,7 +184,7 @@ fn sessions_are_resumed(subject: &ServerSubject) {
 
 /// A key update of the client is followed.
 fn a_client_may_change_its_keys(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |_| {});
+    let secure = Secure::new(subject, defaults());
     let stream = secure.connect(&secure.client(&TLS13));
     for _ in 0..5 {
         secure.ask(&stream, &get("/"), 200);
@@ -202,16 +199,11 @@ fn a_client_certificate_is_required(subject: &ServerSubject) {
     let [expired, future] = [Validity::Expired, Validity::NotYetValid].map(|validity| clients.issue_while(validity));
     let authority = TestAuthority::new();
     let tls = authority.issue().server().with_client_ca(clients.pem().as_str()).expect("it is an authority");
-    let live = subject.live(Echo, |config| config.tls = Some(tls));
+    let live = subject.live(Echo, defaults().tls(tls));
     let secure = Secure { live, authority, max_wait: subject.max_wait };
     for version in VERSIONS {
-        for (identity, is_served) in [
-            (None, false),
-            (Some(&foreign), false),
-            (Some(&expired), false),
-            (Some(&future), false),
-            (Some(&known), true),
-        ] {
+        let refused = [None, Some(&foreign), Some(&expired), Some(&future)].map(|identity| (identity, false));
+        for (identity, is_served) in refused.into_iter().chain([(Some(&known), true)]) {
             let stream = secure.open(&secure.authority.client(&[version], identity));
             // With TLS 1.3, a client may send its request before it learns of the refusal.
             let asked = stream.shake_hands(secure.deadline()).and_then(|()| stream.send(&get("/"), secure.deadline()));
@@ -252,7 +244,7 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) {
         if asks {
             tls = tls.with_client_ca(clients.pem().as_str()).expect("it is an authority");
         }
-        let live = subject.live(CertificateNames, |config| config.tls = Some(tls));
+        let live = subject.live(CertificateNames, defaults().tls(tls));
         let secure = Secure { live, authority, max_wait: subject.max_wait };
         let configs = named.map(|names| secure.authority.client(&[version], Some(&clients.issue_to(&names))));
         for is_resumed in [false, true] {
@@ -272,9 +264,7 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) {
 /// The server sends `close_notify` before it closes.
 fn the_end_is_announced(subject: &ServerSubject) {
     let timeout = Duration::from_millis(500);
-    let secure = Secure::new(subject, |config| {
-        (config.idle_timeout, config.first_byte_timeout) = (timeout, timeout);
-    });
+    let secure = Secure::new(subject, defaults().idle_timeout(timeout).first_byte_timeout(timeout));
     for version in VERSIONS {
         let config = secure.client(version);
         let last = request("GET", "/", "Connection: close\r\n");
@@ -290,7 +280,7 @@ fn the_end_is_announced(subject: &ServerSubject) {
 
 /// A client that closes without `close_notify` ends its connection, and no other.
 fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |config| config.drain_grace = subject.max_wait);
+    let secure = Secure::new(subject, defaults().drain_grace(subject.max_wait));
     let whole = with_body("POST", "/", "", b"abc");
     for version in VERSIONS {
         let config = secure.client(version);
@@ -317,7 +307,7 @@ fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) {
 
 /// Bytes that are no TLS end the connection, before and after the handshake.
 fn garbage_ends_the_connection(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |_| {});
+    let secure = Secure::new(subject, defaults());
     let hello = secure.open(&secure.client(&TLS13)).take_output();
     let mut flipped = hello.clone();
     flipped[40..].reverse();
@@ -346,7 +336,7 @@ fn garbage_ends_the_connection(subject: &ServerSubject) {
 
 /// A request without TLS gets a 400.
 fn http_without_tls_is_a_400(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |_| {});
+    let secure = Secure::new(subject, defaults());
     let mut client = Client::connect(secure.live.addr, subject.max_wait).expect("the server accepts connections");
     client.send(&get("/")).expect("the server takes the request");
     client.expect_last(400);
@@ -355,7 +345,7 @@ fn http_without_tls_is_a_400(subject: &ServerSubject) {
 
 /// A handshake that does not go on is closed after the head timeout.
 fn a_stalled_handshake_times_out(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |config| config.head_timeout = Duration::from_millis(100));
+    let secure = Secure::new(subject, defaults().head_timeout(Duration::from_millis(100)));
     for version in VERSIONS {
         let config = secure.client(version);
         for end in [1, 5, 6, 100, usize::MAX] {
@@ -369,23 +359,18 @@ fn a_stalled_handshake_times_out(subject: &ServerSubject) {
 }
 
 /// Handshakes that do not go on count towards `max_connections`.
-fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
-    if subject.shape() == Shape::One {
-        return Outcome::NotRun("a server of one connection has one handshake".into());
-    }
+fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Result<(), String> {
     const LIMIT: usize = 4;
-    let secure = Secure::new(subject, |config| {
-        config.max_connections = LIMIT;
-        config.workers = subject.workers_or_pool(LIMIT);
-        (config.head_timeout, config.linger_timeout) = (Duration::from_secs(1), Duration::from_millis(100));
-    });
+    subject.needs_several("a server of one connection has one handshake")?;
+    let config = subject.with_workers(LIMIT).max_connections(LIMIT);
+    let config = config.head_timeout(Duration::from_secs(1)).linger_timeout(Duration::from_millis(100));
+    let secure = Secure::new(subject, config);
     let config = secure.client(&TLS13);
     let stalled: Vec<TlsStream> = (0..LIMIT).map(|_| secure.open(&config)).collect();
     for stream in &stalled {
         stream.socket().write_all(&stream.take_output()[..50]).expect("the server takes the bytes");
     }
-    let is_open = |counters: polyserve_core::Counters| counters.open == LIMIT as u64;
-    assert_eq!(secure.live.counters_when(is_open).open, LIMIT as u64);
+    assert_eq!(secure.live.counters_when(|counters| counters.open == LIMIT as u64).open, LIMIT as u64);
     // A handshake has begun, so it is not evicted, however long it has been idle.
     let rejected = eventually(subject.max_wait, || {
         let result = secure.open(&config).shake_hands(secure.deadline());
@@ -398,24 +383,23 @@ fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
     }
     let is_served = || secure.open(&config).shake_hands(secure.deadline()).is_ok();
     assert!(eventually(subject.max_wait, is_served), "there is room again");
-    Outcome::Held
+    Ok(())
 }
 
 /// A handshake that has begun is served by the drain.
 fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) {
     for version in VERSIONS {
-        let secure = Secure::new(subject, |config| config.drain_grace = subject.max_wait * 10);
+        let secure = Secure::new(subject, defaults().drain_grace(subject.max_wait * 10));
         let stream = secure.open(&secure.client(version));
         let hello = stream.take_output();
         stream.socket().write_all(&hello[..20]).expect("the server takes the bytes");
-        let has_begun = |counters: polyserve_core::Counters| counters.open == 1;
-        assert_eq!(secure.live.counters_when(has_begun).open, 1);
+        assert_eq!(secure.live.counters_when(|counters| counters.open == 1).open, 1);
         let deadline = secure.deadline();
         let drain = secure.live.begin_drain();
         stream.socket().write_all(&hello[20..]).expect("the server takes the bytes");
         stream.shake_hands(deadline).expect("the handshake succeeds");
         stream.send(&get("/"), deadline).expect("the server takes the request");
-        Client::on(stream, subject.max_wait).expect_last(200);
+        Client::on(Stream::Tls(stream), subject.max_wait).expect_last(200);
         check_counts(drain.wait(), 1, 0);
     }
 }
@@ -423,7 +407,7 @@ fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) {
 /// A drain closes a connection without a request, and announces the end.
 fn a_shutdown_does_not_wait_for_silent_clients(subject: &ServerSubject) {
     for version in VERSIONS {
-        let secure = Secure::new(subject, |_| {});
+        let secure = Secure::new(subject, defaults());
         let config = secure.client(version);
         let mut client = secure.on(&secure.connect(&config));
         check_counts(secure.live.shutdown(), 0, 0);
@@ -444,7 +428,7 @@ fn a_new_certificate_drops_no_connection(subject: &ServerSubject) {
     let [old, new] = [TestAuthority::new(), TestAuthority::new()];
     write(&old.issue());
     let tls = TlsConfig::new(&*certificate, Path::new(&key)).expect("the certificate was issued for the key");
-    let live = subject.live(Echo, |config| config.tls = Some(tls.clone()));
+    let live = subject.live(Echo, defaults().tls(tls.clone()));
     let mut secure = Secure { live, authority: old, max_wait: subject.max_wait };
     let open = secure.connect(&secure.client(&TLS13));
     secure.ask(&open, &get("/"), 200);

@@ -110,32 +110,25 @@ fn measure(live: &Live, service: &CountedCalls, path: &str, max_wait: Duration) 
 /// The system may delay a packet, or stop the thread that has the request, while other threads go on. So of ten requests
 /// two may be late, and a busy machine gets five attempts. A server that does not look at its sockets between turns is late
 /// with most requests, by hundreds of answers.
-pub(super) fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -> Outcome {
-    if subject.shape() != Shape::Multiplexed {
-        return Outcome::NotRun(
-            "a_pipelining_client_gives_its_thread_up tests servers in which connections hold threads".into(),
-        );
-    }
+pub(super) fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -> Result<(), String> {
+    let is_multiplexed = subject.shape() == Shape::Multiplexed;
+    needs(is_multiplexed, "a_pipelining_client_gives_its_thread_up tests servers in which connections hold threads")?;
     for path in ["/slow", "/quick"] {
         let mut numbers = vec![subject.workers(1), None];
         numbers.dedup();
         for workers in numbers {
             let service = Arc::new(CountedCalls { calls: Mutex::default(), at_mine: Mutex::default() });
-            let live = subject.live(service.clone(), |config| config.workers = workers);
-            let mut attempts = Vec::new();
-            let is_late = |answers: &&u64| **answers > MAX_ANSWERS;
-            let holds = |answers: &Vec<u64>| workers.is_none() || answers.iter().filter(is_late).count() <= MAX_LATE;
-            while !attempts.last().is_some_and(holds) {
-                assert!(
-                    attempts.len() < ATTEMPTS,
-                    "{path}, {workers:?} workers: answers to another connection before mine: {attempts:?}, each at \
-                     most {MAX_ANSWERS}"
-                );
-                attempts.push(measure(&live, &service, path, subject.max_wait));
-            }
+            let live = subject.live(service.clone(), defaults().workers(workers));
+            attempts(ATTEMPTS, || {
+                let answers = measure(&live, &service, path, subject.max_wait);
+                let late = answers.iter().filter(|answers| **answers > MAX_ANSWERS).count();
+                let why =
+                    format!("{path}, {workers:?} workers: answers to another connection before mine: {answers:?}");
+                needs(workers.is_none() || late <= MAX_LATE, &why)
+            });
         }
     }
-    Outcome::Held
+    Ok(())
 }
 
 /// Long enough for a server to accept a connection and to queue it.
@@ -146,28 +139,18 @@ const QUEUED: Duration = Duration::from_millis(100);
 /// so each output may hold the thread for as long as the write timeout.
 ///
 /// A server with a thread for each connection is tested at a limit of one connection: others are refused in the meantime.
-///
-/// A multiplexed server is not tested.
-pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -> Result<(), String> {
     const REQUESTS: usize = 1000;
-    const ATTEMPTS: usize = 3;
-    if subject.shape() == Shape::Multiplexed {
-        return Outcome::NotRun("pipelining_clients_do_not_starve_others tests multiplexed servers".into());
-    }
+    let is_multiplexed = subject.shape() == Shape::Multiplexed;
+    needs(!is_multiplexed, "pipelining_clients_do_not_starve_others tests multiplexed servers")?;
     let has_own_threads = subject.shape() == Shape::OnePerThread && !subject.pooled;
     for (length, max_answers) in [(5, MAX_ANSWERS), (100 << 10, 4)] {
-        let mut answers = 0;
-        for attempt in 1..=ATTEMPTS {
-            let service = Arc::new(Blocking { length: Some(length), ..Blocking::default() });
-            let live = subject.live(service.clone(), |config| {
-                config.workers = subject.workers_or_pool(1);
-                if has_own_threads {
-                    config.max_connections = 1;
-                }
-            });
-            let open = OpenOnDrop(service.open.clone());
+        attempts(3, || {
+            let service = Blocking::new(subject, Some(length));
+            let live = subject.live(service.clone(), subject.with_room_for(1));
+            let open = service.open.token();
             let mut flood = live.sending(&[get("/block"), get("/").repeat(REQUESTS - 1)].concat());
-            assert!(service.inside.wait(subject.max_wait), "the first request is not served");
+            assert!(service.inside.reaches(1), "the first request is not served");
             let mut mine = live.sending(&request("GET", "/mine", "Connection: close\r\n"));
             if has_own_threads {
                 mine.expect(503);
@@ -175,8 +158,7 @@ pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -
             // The server may need a moment to see the connection. The requests that are under way have taken long then.
             let_pass(QUEUED);
             drop(open);
-            answers = 0;
-            let mut is_announced = false;
+            let (mut answers, mut is_announced) = (0, false);
             while let Ok(response) = flood.receive() {
                 answers += 1;
                 is_announced = response.closes();
@@ -186,16 +168,13 @@ pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -
             } else {
                 mine.expect_last(200);
             }
-            if answers <= max_answers && is_announced {
-                break;
-            }
-            assert!(
-                attempt < ATTEMPTS,
+            assert!(answers > 0, "the flood is served");
+            let why = format!(
                 "{answers} answers of {length} bytes (at most {max_answers}) while another connection waits; the last one \
                  says close: {is_announced}"
             );
-        }
-        assert!(answers > 0, "the flood is served");
+            needs(answers <= max_answers && is_announced, &why)
+        });
     }
-    Outcome::Held
+    Ok(())
 }

@@ -28,7 +28,7 @@ fn named_over(repo: impl EntityRepo<NamedEntity>) -> Unconnected {
 
 /// GET, HEAD and PUT answer with the tag of the bytes that a GET shows. A PUT of other bytes for the same entity answers
 /// without a tag, because its client does not have these bytes (RFC 9110, 9.3.4). Without the option there is no tag.
-pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) {
+pub(super) fn a_tag_names_the_bytes_of_a_get() {
     let live = tagged(Reference::default());
     let put_tag = tag_of(&live.ask(&put("/", ONE), 201));
     let is_text = put_tag.len() == 34 && put_tag.starts_with('"') && put_tag.ends_with('"');
@@ -50,12 +50,12 @@ pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) {
 }
 
 /// The conditions of each method, by state of the entity, in the order of RFC 9110, 13.2.2. A refused write changes nothing.
-pub(super) fn conditions_are_evaluated(_: &Unconnected) {
+pub(super) fn conditions_are_evaluated() {
     evaluate_conditions(&tagged(Reference::default()), &PUBLISHED);
 }
 
 /// A repo that answers later evaluates the same conditions.
-pub(super) fn a_later_repo_evaluates_conditions(_: &Unconnected) {
+pub(super) fn a_later_repo_evaluates_conditions() {
     evaluate_conditions(&tagged(LaterReference::default()), &PUBLISHED);
 }
 
@@ -145,7 +145,7 @@ fn evaluate_conditions(live: &Unconnected, sample: &TwoStates<'_>) {
 }
 
 /// A malformed condition of a write is a 400, and the write is not done. That of a read is ignored. Both hold without tags too.
-pub(super) fn a_malformed_condition_is_a_bad_request(_: &Unconnected) {
+pub(super) fn a_malformed_condition_is_a_bad_request() {
     refuse_malformed_conditions(&tagged(Reference::default()), &PUBLISHED);
     refuse_malformed_conditions(&Unconnected::new(EntityService::<_>::new(Reference::default())), &PUBLISHED);
 }
@@ -171,7 +171,7 @@ fn refuse_malformed_conditions(live: &Unconnected, sample: &TwoStates<'_>) {
 
 /// Conditions on these entities are evaluated as on the published ones, whether the repo answers now or later. A malformed
 /// condition is a 400.
-pub(super) fn conditions_on_named_entities_are_evaluated(_: &Unconnected) {
+pub(super) fn conditions_on_named_entities_are_evaluated() {
     let (first, second) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
     let sample = TwoStates { collection: "/named", path: "/named/a%20b", first: &first, second: &second };
     evaluate_conditions(&named_over(Reference::default()), &sample);
@@ -181,7 +181,7 @@ pub(super) fn conditions_on_named_entities_are_evaluated(_: &Unconnected) {
 
 /// A tag belongs to an entity and not to a path: a condition holds, or does not, under every spelling of an id. A change of a
 /// nested field changes the tag.
-pub(super) fn a_condition_holds_for_every_spelling_of_an_id(_: &Unconnected) {
+pub(super) fn a_condition_holds_for_every_spelling_of_an_id() {
     let live = named_over(Reference::default());
     let spellings = ["/named/a%20b", "/named/%61%20%62", "http://a/named/a%20b", "/named/a%20b?query"];
     let changed = of_name("a b").replace("1.5", "2.5");

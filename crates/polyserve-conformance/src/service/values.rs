@@ -3,12 +3,13 @@
 use polyserve_core::EntityService;
 
 use super::Unconnected;
+use crate::history::mixed;
 use crate::repo::Reference;
 use crate::server::status_table::ONE;
 use crate::server::wire::{get, put, with_body};
 
 /// A value round-trips bit for bit: integers, the smallest and the largest numbers, and numbers that are hard to parse.
-pub(super) fn a_value_comes_back_bit_for_bit(_: &Unconnected) {
+pub(super) fn a_value_comes_back_bit_for_bit() {
     let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let mut values = vec![
         0.0,
@@ -32,14 +33,7 @@ pub(super) fn a_value_comes_back_bit_for_bit(_: &Unconnected) {
         f64::MIN,
         f64::EPSILON,
     ];
-    // A fixed sequence of bits, by xorshift.
-    let mut bits = 0x9E37_79B9_7F4A_7C15_u64;
-    while values.len() < 200 {
-        bits ^= bits << 13;
-        bits ^= bits >> 7;
-        bits ^= bits << 17;
-        values.extend(Some(f64::from_bits(bits)).filter(|value| value.is_finite()));
-    }
+    values.extend((0..200).map(|number| f64::from_bits(mixed(number))).filter(|value| value.is_finite()));
     for value in values {
         for form in [format!("{value:?}"), format!("{value:e}")] {
             live.exchange(&put("/", &format!(r#"{{"id":1,"description":"","value":{form}}}"#)));
@@ -52,7 +46,7 @@ pub(super) fn a_value_comes_back_bit_for_bit(_: &Unconnected) {
 }
 
 /// A description round-trips: empty, long, with quotes, with control characters, and with characters of every Unicode plane.
-pub(super) fn a_description_comes_back_whole(_: &Unconnected) {
+pub(super) fn a_description_comes_back_whole() {
     let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let long = "long \u{2603} \" \\ ".repeat(5_000);
     for text in [
@@ -73,7 +67,7 @@ pub(super) fn a_description_comes_back_whole(_: &Unconnected) {
 }
 
 /// No error repeats more than 100 bytes of the request, from its head or its body.
-pub(super) fn errors_do_not_echo_the_request(_: &Unconnected) {
+pub(super) fn errors_do_not_echo_the_request() {
     let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let z = "z".repeat(5_000);
     for (request, status) in [

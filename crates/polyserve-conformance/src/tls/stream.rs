@@ -9,7 +9,7 @@ use polyserve_core::sync::{Mutex, lock};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, ClientConnection, ProtocolVersion};
 
-use crate::client::{is_timeout, left};
+use crate::client::{is_timeout, left, read_some, write_some};
 
 /// A connection over TLS. Clones share it: one may read while another writes.
 ///
@@ -134,12 +134,8 @@ impl TlsStream {
             }
         }
         while !unsent.is_empty() {
-            self.socket.set_write_timeout(Some(left(deadline)?))?;
-            match (&*self.socket).write(&unsent) {
-                Ok(count) => drop(unsent.drain(..count)),
-                Err(error) if is_timeout(&error) => {}
-                Err(error) => return Err(error),
-            }
+            let count = write_some(&self.socket, &unsent, deadline)?;
+            unsent.drain(..count);
         }
         Ok(())
     }
@@ -147,13 +143,7 @@ impl TlsStream {
     /// Reads from the socket once. Returns false at its end.
     fn receive(&self, deadline: Instant) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
-        let count = loop {
-            self.socket.set_read_timeout(Some(left(deadline)?))?;
-            match (&*self.socket).read(&mut buffer) {
-                Err(error) if is_timeout(&error) => {}
-                result => break result?,
-            }
-        };
+        let count = read_some(&self.socket, &mut buffer, deadline)?;
         let is_handshaking = self.process(&buffer[..count])?;
         if count == 0 && is_handshaking {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -182,15 +172,20 @@ impl TlsStream {
     /// As [`read`](Self::read).
     pub fn peek(&self, deadline: Instant) -> io::Result<usize> {
         loop {
-            let mut session = lock(&self.session);
-            if !session.plain.is_empty() || session.has_ended() {
-                return Ok(session.plain.len());
+            if let Some(count) = self.received() {
+                return Ok(count);
             }
-            drop(session);
             if !self.receive(deadline)? && !lock(&self.session).has_ended() {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
         }
+    }
+
+    /// The number of bytes that have been received, 0 at the end. `None` if neither has come.
+    fn received(&self) -> Option<usize> {
+        let mut session = lock(&self.session);
+        let has_some = !session.plain.is_empty() || session.has_ended();
+        has_some.then_some(session.plain.len())
     }
 
     /// Reads some bytes. 0 is the end that the server has announced by `close_notify`.
@@ -213,11 +208,9 @@ impl TlsStream {
     /// Returns an error if the connection is lost, or of the kind `WouldBlock` if nothing came.
     pub fn peek_now(&self) -> io::Result<usize> {
         loop {
-            let mut session = lock(&self.session);
-            if !session.plain.is_empty() || session.has_ended() {
-                return Ok(session.plain.len());
+            if let Some(count) = self.received() {
+                return Ok(count);
             }
-            drop(session);
             self.socket.set_nonblocking(true)?;
             let mut buffer = [0; 16 * 1024];
             let read = (&*self.socket).read(&mut buffer);

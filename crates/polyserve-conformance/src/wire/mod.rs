@@ -11,6 +11,7 @@ use std::time::Duration;
 use polyserve_core::{Echo, Entity, EntityService, ServerConfig, Service};
 
 use crate::NamedEntity;
+use crate::address::Group;
 use crate::client::{Response, shown};
 use crate::repo::{LaterReference, Reference};
 use crate::server::PanickingService;
@@ -30,6 +31,8 @@ pub struct Case {
     pub property: &'static str,
     /// What decides the answer.
     pub scope: CaseScope,
+    /// The subject of a property at an address.
+    pub group: Option<Group>,
     /// Its line in the corpus.
     pub line: usize,
     /// The bytes that a client sends.
@@ -110,30 +113,30 @@ pub enum CaseEnd {
 }
 
 impl Case {
-    /// Sets the limits of this case.
+    /// Returns `config` with the limits of this case.
     ///
     /// # Panics
     ///
     /// Panics if the corpus names an unknown limit.
-    pub fn configure(&self, config: &mut ServerConfig) {
+    pub fn configured(&self, config: ServerConfig) -> ServerConfig {
         let of_services = ["store=", SERVICE, LATER];
         let is_limit = |limit: &&str| !of_services.iter().any(|start| limit.starts_with(start));
-        for limit in self.limits.split_whitespace().filter(is_limit) {
+        self.limits.split_whitespace().filter(is_limit).fold(config, |config, limit| {
             let (name, value) = limit.split_once('=').expect("a limit is NAME=N");
-            let value: usize = value.parse().expect("a limit is a number");
-            let time = Duration::from_millis(value as u64);
+            let number = || value.parse::<u32>().expect("a limit is a number");
+            let (count, time) = (|| number() as usize, || Duration::from_millis(number().into()));
             match name {
-                "max_head" => config.max_head = value,
-                "max_headers" => config.max_headers = value,
-                "max_body" => config.max_body = value,
-                "min_body_rate" => config.min_body_rate = value as u32,
-                "requests_per_connection" => config.requests_per_connection = Some(value as u64),
-                "head_timeout_ms" => config.head_timeout = time,
-                "body_timeout_ms" => config.body_timeout = time,
-                "answer_timeout_ms" => config.answer_timeout = time,
+                "max_head" => config.max_head(count()),
+                "max_headers" => config.max_headers(count()),
+                "max_body" => config.max_body(count()),
+                "min_body_rate" => config.min_body_rate(number()),
+                "requests_per_connection" => config.requests_per_connection(u64::from(number())),
+                "head_timeout_ms" => config.head_timeout(time()),
+                "body_timeout_ms" => config.body_timeout(time()),
+                "answer_timeout_ms" => config.answer_timeout(time()),
                 unknown => panic!("the corpus has an unknown limit: {unknown}"),
             }
-        }
+        })
     }
 
     /// Makes the service that answers: an echo, one that panics, or the entity service over a new store, which answers later if
@@ -197,7 +200,7 @@ impl fmt::Display for Case {
 /// Panics if a line of the corpus has no valid form.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    let (mut property, mut scope, mut limits) = ("", CaseScope::Server, "");
+    let (mut property, mut scope, mut group, mut limits) = ("", CaseScope::Server, None, "");
     let (mut templates, mut templates_end) = (Vec::new(), false);
     for (line, text) in (1..).zip(CORPUS.lines()) {
         if text.is_empty() || text.starts_with('#') {
@@ -212,7 +215,11 @@ pub fn cases() -> Vec<Case> {
         ];
         let section = sections.iter().find_map(|&(open, close, scope)| Some((enclosed(text, open, close)?, scope)));
         if let Some(section) = section {
-            ((property, scope), limits) = (section, "");
+            ((property, scope), limits, group) = (section, "", None);
+            if let Some((name, of)) = property.split_once(": ") {
+                property = name;
+                group = Some(Group::named(of).unwrap_or_else(|| panic!("line {line}: no group: {of}")));
+            }
         } else if let Some(given) = text.strip_prefix("config ") {
             limits = given;
         } else if let Some(template) = text.strip_prefix("in ") {
@@ -229,6 +236,7 @@ pub fn cases() -> Vec<Case> {
                 cases.push(Case {
                     property,
                     scope,
+                    group,
                     line,
                     bytes: unescaped(&template.replace("{}", value)),
                     expected: parse_expected(expected, line),
@@ -238,6 +246,14 @@ pub fn cases() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// Returns the names and the groups of the properties with cases of this scope, in the order of the corpus.
+pub(crate) fn properties_of(scope: CaseScope) -> Vec<(&'static str, Option<Group>)> {
+    let cases = cases().into_iter().filter(|case| case.scope == scope);
+    let mut properties: Vec<_> = cases.map(|case| (case.property, case.group)).collect();
+    properties.dedup();
+    properties
 }
 
 /// Returns the cases of a property of a server, or of the entity service.
@@ -363,13 +379,13 @@ mod tests {
     /// A section that no kit names would never be sent.
     #[test]
     fn each_property_of_the_corpus_is_in_a_kit() {
-        let of_servers = crate::server::PROPERTIES.iter().map(|property| property.name);
-        let names: HashSet<_> =
-            of_servers.chain(crate::service::PROPERTIES.iter().map(|property| property.name)).collect();
-        let of_addresses: HashSet<_> = crate::address::PROPERTIES.iter().map(|property| property.name).collect();
-        for case in cases().iter().filter(|case| case.scope != CaseScope::Codec) {
-            let kit = if case.scope == CaseScope::Address { &of_addresses } else { &names };
-            assert!(kit.contains(case.property), "{case}");
+        let names: HashSet<_> = crate::server::PROPERTIES.iter().map(|property| property.name).collect();
+        for case in cases() {
+            match case.scope {
+                CaseScope::Server | CaseScope::Dialogue => assert!(names.contains(case.property), "{case}"),
+                CaseScope::Address => assert!(case.group.is_some(), "{case}"),
+                CaseScope::Codec | CaseScope::Entities => {}
+            }
         }
     }
 

@@ -16,9 +16,7 @@ const MAX_SLOW: usize = 10_000;
 
 /// Returns what is wrong with the answer to a case.
 fn fault(case: &Case) -> Option<String> {
-    let mut config = ServerConfig::default();
-    case.configure(&mut config);
-    let server = SharedState::new(Arc::new(Echo), &config);
+    let server = SharedState::new(Arc::new(Echo), &case.configured(ServerConfig::default()));
     let has_next = matches!(case.expected.end, CaseEnd::Keep | CaseEnd::Last | CaseEnd::Ends);
     let bytes = [case.bytes.as_slice(), if has_next { NEXT } else { b"" }].concat();
     let (output, step) = ask(&server, &bytes);

@@ -254,14 +254,13 @@ impl Acceptor {
         self.rejected += 1;
         let is_silent =
             run.has(Flaw::RejectsWithoutAnAnswer) || run.has(Flaw::AnswersFewRefusals) && self.rejected > 256;
+        let answer =
+            |fields| format!("HTTP/1.1 503 Service Unavailable\r\n{fields}Connection: close\r\n\r\n").into_bytes();
         if run.has(Flaw::RejectsWithoutRetryAfter) {
-            let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-            let _ = net::send(&stream, answer, false);
+            let _ = net::send(&stream, &answer("Content-Length: 0\r\n"), false);
             self.lingering.add(stream);
         } else if run.has(Flaw::ResetsRejectedConnections) {
-            let answer =
-                b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-            let _ = net::send(&stream, answer, true);
+            let _ = net::send(&stream, &answer("Retry-After: 1\r\nContent-Length: 0\r\n"), true);
         } else if !is_silent {
             self.lingering.reject(stream, &run.table.server);
         }
