@@ -1,14 +1,15 @@
 //! The heads that a thread has decoded last, without method and target: clients repeat the rest.
 //!
-//! Invariant: [`LastHeads::head`] returns what [`decode::head`] would. What is remembered was found valid, and does not depend on the
-//! method, on the target or on limits that are not checked again.
+//! Invariant: [`LastHeads::head`] returns what [`decode::head`] would. What is remembered was found valid with a path as its target, and
+//! does not depend on the method, on the path or on limits that are not checked again. Only `*` may come without the name of a host, so
+//! a head with another target than a path is neither remembered nor read here.
 //!
 //! The bodies of a client differ in length. So a head with another `Content-Length` of as many digits is like the last one: its number
 //! takes the place of the known one.
 //!
 //! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head; a second comparison if the
-//! `Content-Length` is another one. A head that is not like the last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these
-//! is copied: clients may take turns.
+//! `Content-Length` is another one. A head that is not like the last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of
+//! these is copied: clients may take turns.
 
 use std::fmt;
 use std::ops::Range;
@@ -68,7 +69,9 @@ impl LastHeads {
         fields: &'a mut Fields<'b>,
     ) -> Decoded<'a> {
         let decoded = decode::head(input, limits, fields);
-        if let Decoded::Head(parsed) = &decoded {
+        if let Decoded::Head(parsed) = &decoded
+            && is_path(parsed.head.target)
+        {
             self.of(input).remember(input.get(..parsed.length).unwrap_or_default(), parsed);
         }
         decoded
@@ -126,7 +129,7 @@ impl LastHead {
         let (method, after) = method(input)?;
         let (target, rest) = split_uri(after)?;
         let (rest, after) = rest.split_at_checked(known.len())?;
-        let may_be_known = !known.is_empty() && self.rest.count() <= limits.max_headers && target.starts_with('/');
+        let may_be_known = !known.is_empty() && self.rest.count() <= limits.max_headers && is_path(target);
         let length = input.len().saturating_sub(after.len());
         let is_known = may_be_known && length <= limits.max_head && (rest == known || self.takes_length(rest));
         is_known.then_some(KnownHead { method, target, length })
@@ -210,6 +213,12 @@ impl fmt::Debug for LastHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LastHead").field("length", &self.rest.text().len()).finish_non_exhaustive()
     }
+}
+
+/// Whether a target has the form of a path.
+#[inline]
+fn is_path(target: &str) -> bool {
+    target.starts_with('/')
 }
 
 /// Returns the method that a head begins with, and what follows the space after it.
@@ -342,6 +351,19 @@ mod tests {
             assert!(last.read(head(length).as_bytes(), &LIMITS).is_none(), "{length}");
         }
         assert!(last.read(head("57").as_bytes(), &LIMITS).is_some());
+    }
+
+    /// Regression test: `OPTIONS *` may name no host. After it, a request for a path was served without the name of a host too.
+    #[test]
+    fn a_head_without_the_name_of_a_host_allows_no_other() {
+        for host in ["Host:", "Host: :80"] {
+            let mut last = LastHeads::none();
+            for _ in 0..REMEMBER_EVERY {
+                decoded(&mut last, &format!("OPTIONS * HTTP/1.1\r\n{host}\r\n\r\n"), &LIMITS);
+            }
+            let head = format!("GET / HTTP/1.1\r\n{host}\r\n\r\n");
+            assert!(decoded(&mut last, &head, &LIMITS).starts_with("Refused"), "{host}");
+        }
     }
 
     /// Regression test: of a client that reads and writes in turn, neither head was like the last one.
