@@ -8,6 +8,7 @@
 //! A body that nests deeper than all values before it may do so only in fields that the type ignores. So while it is read, the
 //! levels of what the type reads are counted.
 
+mod invalid_entity;
 mod level_counter;
 mod number;
 mod short;
@@ -15,12 +16,11 @@ pub(crate) mod usual;
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::error::Error;
-use std::fmt;
 
 use serde_core::de::{DeserializeOwned, IgnoredAny};
 use serde_path_to_error::Segment;
 
+pub use self::invalid_entity::{BodyFault, InvalidEntity};
 use self::level_counter::LevelCounter;
 use crate::entity::EntityRef;
 use crate::stack::{self, MAX_DEPTH};
@@ -79,32 +79,6 @@ fn has_escape<const N: usize>(block: &[u8; N]) -> bool {
     block.iter().fold(false, |found, &b| found | (b < b' ') | (b == b'"') | (b == b'\\'))
 }
 
-/// The reason why a body is not an entity.
-///
-/// ```
-/// use polyserve_core::{Entity, Identifiable, InvalidEntity};
-/// assert!(matches!(Entity::read_json(b"{"), Err(InvalidEntity::NotJson(_))));
-/// assert!(matches!(Entity::read_json(b"{}"), Err(InvalidEntity::NotAnEntity(_))));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum InvalidEntity {
-    /// It is not JSON (RFC 8259), or it is nested too deeply. Over HTTP: 400. The text is one sentence.
-    NotJson(String),
-    /// It is JSON, but not an entity. Over HTTP: 422. The text is one sentence; it names the field.
-    NotAnEntity(String),
-}
-
-impl fmt::Display for InvalidEntity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotJson(why) | Self::NotAnEntity(why) => f.write_str(why),
-        }
-    }
-}
-
-impl Error for InvalidEntity {}
-
 /// Reads an entity of any type.
 ///
 /// # Errors
@@ -138,7 +112,7 @@ pub(crate) fn read_flat<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEn
 }
 
 fn too_deep() -> InvalidEntity {
-    InvalidEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels."))
+    InvalidEntity::NotJson(BodyFault::new(format!("nests deeper than {MAX_DEPTH} levels")))
 }
 
 /// Checks that a body is JSON, and returns its text.
@@ -159,12 +133,13 @@ pub(crate) fn check(body: &[u8]) -> Result<&str, InvalidEntity> {
 
 fn utf8(body: &[u8]) -> Result<&str, InvalidEntity> {
     str::from_utf8(body).map_err(|error| {
-        InvalidEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
+        let what = format!("is not UTF-8: the byte at {} is wrong", error.valid_up_to());
+        InvalidEntity::NotJson(BodyFault::new(what))
     })
 }
 
 fn not_json(error: &serde_json::Error) -> InvalidEntity {
-    InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", error)))
+    InvalidEntity::NotJson(fault("is not JSON", &error_text(".", error), error))
 }
 
 /// Reads an entity from a body of bounded depth, and counts its levels into `deepest` as in [`LevelCounter`].
@@ -178,9 +153,9 @@ fn parse<E: DeserializeOwned>(body: &[u8], deepest: Option<&Cell<usize>>) -> Res
     Err(match deserialize::<IgnoredAny>(text, None) {
         Err(error) => not_json(&error),
         Ok(_) if !is_object(body) => {
-            InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object."))
+            InvalidEntity::NotAnEntity(BodyFault::new(format!("{NOT_AN_ENTITY}: it is no object")))
         }
-        Ok(_) => InvalidEntity::NotAnEntity(format!("The body is not an entity: {}.", wrong_field::<E>(&tried))),
+        Ok(_) => InvalidEntity::NotAnEntity(wrong_field::<E>(&tried)),
     })
 }
 
@@ -273,11 +248,14 @@ fn negative_zero_before(text: &[u8], line: usize, column: usize) -> Option<usize
     is_negative_zero(text, start).then_some(start)
 }
 
+/// How the sentence about a body begins that is JSON of something else.
+const NOT_AN_ENTITY: &str = "is not an entity";
+
 /// Returns the field that is wrong, and what was expected.
-fn wrong_field<E: DeserializeOwned>(text: &str) -> String {
+fn wrong_field<E: DeserializeOwned>(text: &str) -> BodyFault {
     let mut reader = reader(text);
     let Err(error) = serde_path_to_error::deserialize::<_, E>(&mut reader) else {
-        return String::from("it has another form");
+        return BodyFault::new(format!("{NOT_AN_ENTITY}: it has another form"));
     };
     let mut path = error.path().to_string();
     // The last part is unknown if it is a name that cannot be read.
@@ -286,22 +264,28 @@ fn wrong_field<E: DeserializeOwned>(text: &str) -> String {
     }
     let text = error_text(path.trim_start(), error.inner());
     // The body is JSON, so the escape is well-formed. Half of a surrogate pair is no text (RFC 8259, section 8.2).
-    ["unexpected end of hex escape", "lone leading surrogate in hex escape"]
+    let text = ["unexpected end of hex escape", "lone leading surrogate in hex escape"]
         .iter()
-        .fold(text, |text, known| text.replacen(known, "half of a surrogate pair in an escape", 1))
+        .fold(text, |text, known| text.replacen(known, "half of a surrogate pair in an escape", 1));
+    fault(NOT_AN_ENTITY, &text, error.inner())
 }
 
-/// Returns the text of an error at `path`: the field, what is wrong, and what was expected. It contains at most 100 bytes of the
-/// input: the end of a long path, and the start of a long value.
+/// Returns a fault at the place of `error`, if that has one. `text`: what the error says.
+fn fault(what: &str, text: &str, error: &serde_json::Error) -> BodyFault {
+    let fault = BodyFault::new(format!("{what}: {text}"));
+    if error.line() > 0 { fault.at(error.line(), error.column()) } else { fault }
+}
+
+/// Returns the text of an error at `path`, without the place in the body: the field, what is wrong, and what was expected. It contains
+/// at most 100 bytes of the input: the end of a long path, and the start of a long value.
 fn error_text(path: &str, error: &serde_json::Error) -> String {
     const MAX_PATH: usize = 40;
     const MAX_VALUE: usize = 60;
     const MAX_EXPECTED: usize = 200;
     let text = error.to_string();
-    let (text, position) = match text.rsplit_once(" at line ") {
-        Some((text, position)) if error.line() > 0 => (text, format!(" at line {position}")),
-        _ => (text.as_str(), String::new()),
-    };
+    // serde_json has no text without the place.
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&place).unwrap_or(&text);
     // What was expected is text of the type, not of the input. If there is none, all may be of the input.
     let (value, expected) = match text.rsplit_once(", expected ") {
         Some((value, expected)) => {
@@ -318,7 +302,7 @@ fn error_text(path: &str, error: &serde_json::Error) -> String {
             format!("...{end}: ")
         }
     };
-    path + &value + &expected + &position
+    path + &value + &expected
 }
 
 /// Returns the number of brackets and braces that open in a body, also in strings, or one more than [`MAX_DEPTH`] if there are
@@ -515,8 +499,8 @@ mod tests {
             (r#"{"id":1e-0,"description":"d","value":-0}"#, "id: invalid type: floating point `1.0`"),
             (r#"{"id":-0,"description":"-0","value":"-0"}"#, "value: invalid type: string \"-0\""),
         ] {
-            let Err(InvalidEntity::NotAnEntity(why)) = read(body.as_bytes()) else { panic!("{body}") };
-            assert!(why.contains(expected), "{body}: {why}");
+            let Err(InvalidEntity::NotAnEntity(fault)) = read(body.as_bytes()) else { panic!("{body}") };
+            assert!(fault.what().contains(expected), "{body}: {fault}");
         }
         let counts = super::read::<Counts>(br#"{"counts":[-0,1,-0],"inner":{"counts":[-0],"inner":null}}"#).unwrap();
         assert_eq!((counts.counts, counts.inner.unwrap().counts), (vec![0, 1, 0], vec![0]));
@@ -587,8 +571,8 @@ mod tests {
     #[test]
     fn errors_do_not_echo_much_input() {
         let long = format!(r#"{{"id":"{}","description":"d","value":2}}"#, "x".repeat(10_000));
-        let Err(InvalidEntity::NotAnEntity(why)) = read(long.as_bytes()) else { panic!("no entity") };
-        assert!(why.matches('x').count() <= 100, "{why}");
+        let Err(InvalidEntity::NotAnEntity(fault)) = read(long.as_bytes()) else { panic!("no entity") };
+        assert!(fault.to_string().matches('x').count() <= 100, "{fault}");
     }
 
     #[derive(Debug, Deserialize)]
@@ -620,8 +604,9 @@ mod tests {
             (r#"{"\ud800":1,"name":"a"}"#, "entity: (the name of a member): ", "surrogate"),
             (r#"{"name":"a","owner":{"\udfff":1}}"#, "entity: owner (the name of a member): ", "surrogate"),
         ] {
-            let Err(InvalidEntity::NotAnEntity(why)) = read(body) else { panic!("{body}") };
-            assert!(why.contains(path) && why.contains(expected), "{body}: {why}");
+            let Err(InvalidEntity::NotAnEntity(fault)) = read(body) else { panic!("{body}") };
+            let what = fault.what();
+            assert!(what.contains(path) && what.contains(expected), "{body}: {fault}");
         }
         let garbage = read(r#"{"name":7,"owner":{"age":7}} garbage"#);
         assert!(matches!(garbage, Err(InvalidEntity::NotJson(_))), "{garbage:?}");

@@ -62,7 +62,7 @@ pub use entity::{Entity, EntityId, EntityRef, Identifiable};
 pub use executor::{Executor, Job, Rejected, RejectedReason, isolated};
 /// The crate of [`StatusCode`](http::StatusCode), [`Method`](http::Method) and the other types of HTTP.
 pub use http;
-pub use json::InvalidEntity;
+pub use json::{BodyFault, InvalidEntity};
 pub use listen_on::{IntoListenOn, ListenOn, resolve_address, resolve_addresses};
 pub use many_gets::get_in_turn;
 pub use repo::{

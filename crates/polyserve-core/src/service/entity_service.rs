@@ -269,9 +269,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     fn put(&self, id: Option<&E::Id>, condition: &Condition, request: &[u8], scratch: &mut Vec<u8>) -> Answer<Reply> {
         let entity = match E::read_json(request) {
             Ok(entity) => entity,
-            Err(InvalidEntity::NotJson(why)) => return Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, why)),
-            Err(InvalidEntity::NotAnEntity(why)) => {
-                return Answer::Now(Reply::problem(StatusCode::UNPROCESSABLE_ENTITY, why));
+            Err(error @ InvalidEntity::NotJson(_)) => {
+                return Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, error));
+            }
+            Err(error @ InvalidEntity::NotAnEntity(_)) => {
+                return Answer::Now(Reply::problem(StatusCode::UNPROCESSABLE_ENTITY, error));
             }
         };
         let key = entity.id().clone();

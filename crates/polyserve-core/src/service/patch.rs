@@ -19,7 +19,7 @@ use super::{Body, Head, Reply};
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::Identifiable;
-use crate::json::InvalidEntity;
+use crate::json::{BodyFault, InvalidEntity};
 use crate::log::LogThrottles;
 use crate::merge_patch::{Unmergeable, merge};
 use crate::repo::{EntityRepo, EntityRepoExt};
@@ -131,15 +131,9 @@ fn json_of<E: Identifiable>(id: &E::Id, entity: &E, failures: &LogThrottles) -> 
     Ok(json)
 }
 
-/// Says of the result of a patch why a body is no entity. The client has not sent this text, so a place in it says nothing.
-fn of_result(why: &str) -> String {
-    let why = why.replacen("The body", "The result of the patch", 1);
-    let is_place =
-        |text: &str| text.split(" column ").all(|number| number.trim_end_matches('.').parse::<u64>().is_ok());
-    match why.rsplit_once(" at line ") {
-        Some((without_place, place)) if is_place(place) => format!("{without_place}."),
-        _ => why,
-    }
+/// Says of the result of a patch what is wrong with a body. The client has not sent this text, so a place in it says nothing.
+fn of_result(fault: &BodyFault) -> String {
+    format!("The result of the patch {}.", fault.what())
 }
 
 /// Returns the entity after the patch, and its JSON.
@@ -159,8 +153,10 @@ fn patched<E: Identifiable>(
             return Err(unwritable(failures, id, &*error));
         }
     };
-    let entity = E::read_json(&merged)
-        .map_err(|(InvalidEntity::NotJson(why) | InvalidEntity::NotAnEntity(why))| unprocessable(of_result(&why)))?;
+    let entity =
+        E::read_json(&merged).map_err(|(InvalidEntity::NotJson(fault) | InvalidEntity::NotAnEntity(fault))| {
+            unprocessable(of_result(&fault))
+        })?;
     if entity.id() != id {
         return Err(Reply::problem(StatusCode::BAD_REQUEST, "The id in the patch is not the one in the path."));
     }

@@ -30,14 +30,14 @@ pub(crate) fn check(input: &[u8]) {
             assert_eq!(again.value.to_bits(), entity.value.to_bits(), "{entity:?}");
             serde_json::from_slice::<Value>(&json).expect("what was written is JSON");
         }
-        Err(InvalidEntity::NotAnEntity(why)) => {
-            check_reason(&why);
-            assert!(is_json, "it is no JSON: {why}");
+        Err(InvalidEntity::NotAnEntity(fault)) => {
+            check_reason(&fault.to_string());
+            assert!(is_json, "it is no JSON: {fault}");
         }
-        Err(InvalidEntity::NotJson(why)) => {
-            check_reason(&why);
+        Err(InvalidEntity::NotJson(fault)) => {
+            check_reason(&fault.to_string());
             if openings < MAX_COMPARED {
-                assert!(value.is_err(), "it is JSON: {why}");
+                assert!(value.is_err(), "it is JSON: {fault}");
             }
         }
         Err(_) => {}
