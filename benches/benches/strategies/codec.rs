@@ -11,7 +11,7 @@ use polyserve::memory::Sharded;
 use polyserve::serving::http1::date::Date;
 use polyserve::serving::http1::decode::{self, Decoded, Limits};
 use polyserve::serving::http1::encode::{self, AnswerHead};
-use polyserve::serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
+use polyserve::serving::http1::{HttpState, Phase, Session, SessionBuffers, SessionStep};
 use polyserve::{Answer, Body, Entity, EntityRepo, EntityService, Put, Reply, ServerConfig};
 
 use crate::suite::{BenchSettings, Suite};
@@ -71,11 +71,11 @@ fn decoding(suite: &mut Suite) {
     });
 }
 
-fn entity_server() -> SharedState {
+fn entity_server() -> HttpState {
     let repo = Sharded::new();
     let put = repo.put(Entity::new(1, "aZ09bY18cX27dW3", 60.750847));
     assert!(matches!(put, Answer::Now(Ok(Put::Created))));
-    SharedState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
+    HttpState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
 }
 
 /// A kept-alive connection: `requests` requests arrive together, and their answers leave together as `expected`.

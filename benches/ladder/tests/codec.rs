@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use polyserve_core::{Reply, Request, ServerConfig};
-use polyserve_serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, Phase, Session, SessionBuffers, SessionStep};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const CACHED_DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
 /// Returns the writes that contain the answers to three requests.
 fn writes() -> Vec<String> {
-    let server = SharedState::new(Arc::new(|_: Request<'_>| Reply::text("Welcome!")), &ServerConfig::default());
+    let server = HttpState::new(Arc::new(|_: Request<'_>| Reply::text("Welcome!")), &ServerConfig::default());
     let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     buffers.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
     let mut step = session.receive(&GET.repeat(3), &mut server.turn(&mut buffers));

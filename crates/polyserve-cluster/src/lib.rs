@@ -36,8 +36,9 @@
 //! * The engine stores the JSON of an entity. If that JSON does not read back, as with a NaN, the put is
 //!   rejected with [`RepoError::Other`](polyserve_core::RepoError::Other).
 //! * What is stored under an id and is no entity, or one with another id, is
-//!   [`RepoError::Malformed`](polyserve_core::RepoError::Malformed), over HTTP 500 with the id. A put without a condition replaces it, unless
-//!   it is a key of Redis that has no value, such as a list; a removal without a condition removes it. A page of a scan ends before it; the scan goes on after its id. Keys that are no ids of the type are in no page.
+//!   [`RepoError::Malformed`](polyserve_core::RepoError::Malformed), over HTTP 500 with the id. A put without a condition replaces it,
+//!   unless it is a key of Redis that has no value, such as a list; a removal without a condition removes it. A page of a scan ends
+//!   before it; the scan goes on after its id. Keys that are no ids of the type are in no page.
 //! * Dropping a repo answers what is outstanding with [`RepoError::Closed`](polyserve_core::RepoError::Closed).
 //!
 //! Connections are encrypted if the URL asks for it (`https`, `rediss`, `sslmode=verify-full`), and are not otherwise: keep such an

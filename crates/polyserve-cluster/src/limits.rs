@@ -32,10 +32,10 @@ pub struct StoreLimits {
     ///
     /// Operations of fewer than 4 KiB, such as gets, are bounded only in number.
     ///
-    /// What was fetched is bounded too, by itself: by a get until the caller has taken it, and by a write with a condition until it
-    /// has ended. One of these that would start when there are as many bytes is answered with `Overloaded`. Those that are in flight
-    /// then may each add an entity: with the defaults and entities of 1 MiB, 1 GiB. If entities are so large, allow fewer operations in flight. The client libraries have up to three copies
-    /// more of what is in flight. Default: 64 MiB.
+    /// What was fetched is bounded too, by itself: by a get until the caller has taken it, and by a write with a condition until it has
+    /// ended. One of these that would start when there are as many bytes is answered with `Overloaded`. Those that are in flight then may
+    /// each add an entity: with the defaults and entities of 1 MiB, 1 GiB. If entities are so large, allow fewer operations in flight.
+    /// The client libraries have up to three copies more of what is in flight. Default: 64 MiB.
     pub max_bytes: NonZeroUsize,
 }
 

@@ -16,9 +16,9 @@
 //! * There is one connection to each node, and a second one after a read was late. Requests are pipelined on it. With
 //!   `replicas`, each write is followed by a `WAIT`, and a node serves the next request of the connection only after
 //!   it. So writes to a master take turns, each of about a round trip to a replica.
-//! * `MOVED` and `ASK` are followed, also to a node that has no slot yet. A request that the cluster refused, because a slot moves or has no master yet, is
-//!   repeated until its deadline. If a node does not answer, or is cut off from the others, the cluster's layout is read
-//!   anew.
+//! * `MOVED` and `ASK` are followed, also to a node that has no slot yet. A request that the cluster refused, because a slot moves or has
+//!   no master yet, is repeated until its deadline. If a node does not answer, or is cut off from the others, the cluster's layout is
+//!   read anew.
 //! * `len` visits all keys of the database with `SCAN`, and takes some bytes of memory for each. It fails if a master is not
 //!   connected, or a slot has none.
 //!

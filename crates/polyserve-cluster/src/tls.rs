@@ -40,7 +40,8 @@ impl EngineTls {
     ///
     /// # Errors
     ///
-    /// Returns an error that names the file that cannot be read, or if there is a certificate without a key, or a key without a certificate.
+    /// Returns an error that names the file that cannot be read, or if there is a certificate without a key, or a key without a
+    /// certificate.
     pub fn from_files(ca: Option<&Path>, chain: Option<&Path>, key: Option<&Path>) -> io::Result<Option<Self>> {
         let read = |path: &Path| {
             let content = read_settings(path);

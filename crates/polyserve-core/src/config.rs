@@ -91,8 +91,8 @@ pub struct ServerConfig {
     /// Whether each thread of an event loop stays on one core, the next of those that the process may use (Linux, servers with a loop for
     /// each core). Default off.
     pub pin: bool,
-    /// Whether an event loop hands a new connection to the loop that has the fewest (servers with a loop for each core). Otherwise the kernel
-    /// decides by the client's address and port, which can be uneven if connections are few. Default off.
+    /// Whether an event loop hands a new connection to the loop that has the fewest (servers with a loop for each core). Otherwise the
+    /// kernel decides by the client's address and port, which can be uneven if connections are few. Default off.
     pub spread: bool,
     /// Whether HTTP/2 is served too, to clients that begin with its preface ("prior knowledge"), or that negotiate it over TLS (a server
     /// that has it: `tokio_hyper`, with the feature `http2`). Default off.

@@ -33,7 +33,7 @@ impl Histogram {
     /// Adds a value. If two threads add at the same time, a value may be lost.
     #[inline]
     pub fn add(&self, value: u64) {
-        // Most values are small, and large ones are of what took long: they are searched from the first bound on.
+        // Most values are small, so the search begins at the first bound. A large value is that of something that took longer than this.
         let bucket = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
         if let Some(count) = self.counts.get(bucket) {
             add_alone(count, 1);

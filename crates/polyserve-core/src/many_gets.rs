@@ -35,8 +35,9 @@ pub(crate) fn get_each<E: Identifiable>(
 ) -> RepoAnswer<Vec<(usize, E)>> {
     let mut unseen = Vec::new();
     for (place, id) in ids.iter().enumerate() {
-        // Each arm takes what it needs out of the answer. If one moved the whole answer, it would be copied for each id: a core reads
-        // more bytes than were just written only after all earlier loads, so that no two cache misses overlap.
+        // Each arm takes only what it needs out of the answer. A move of the whole answer would read it in pieces that are larger than
+        // those in which it was written. A core lets such a read wait for all earlier loads, so the cache misses of two gets would not
+        // overlap.
         let one = match repo.get(id, Visit::new(&mut |shown| pass_by_register(shown, |shown| visit(place, shown)))) {
             Answer::Now(Ok(Lookup::Visited(_visited))) => continue,
             Answer::Now(Ok(Lookup::Absent)) => continue,

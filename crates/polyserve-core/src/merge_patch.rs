@@ -29,7 +29,7 @@ pub(crate) enum Unmergeable {
 ///
 /// Returns [`Unmergeable`] if the result is in doubt.
 pub(crate) fn merge(target: &str, patch: &str) -> Result<Vec<u8>, Unmergeable> {
-    // Both texts are at most as deep, or more than MAX_DEPTH.
+    // The depth of the deeper text. If it is above MAX_DEPTH, the exact depth does not matter.
     let depth = depth(target.as_bytes()).max(depth(patch.as_bytes()));
     if depth > MAX_DEPTH {
         return Err(Unmergeable::Target);

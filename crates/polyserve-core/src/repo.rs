@@ -94,8 +94,8 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     /// `visit`.
     fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>>;
 
-    /// Looks up each of `ids`, as that many [gets](Self::get) in this order would. An entity in memory is shown to `visit` with its place in
-    /// `ids`. The answer has the others, each with its place. An id that is not stored is in neither.
+    /// Looks up each of `ids`, as that many [gets](Self::get) in this order would. An entity in memory is shown to `visit` with its place
+    /// in `ids`. The answer has the others, each with its place. An id that is not stored is in neither.
     ///
     /// A repo may do better than the default, which calls [`get`](Self::get): `sharded` waits for memory once for several ids. No lock is
     /// held from one visit to the next. A repo that answers later and has a bounded queue calls [`get_in_turn`](crate::get_in_turn): it
@@ -156,8 +156,8 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     ///
     /// # Errors
     ///
-    /// Returns [`RepoError::Other`] if the repo cannot scan, which is the default. Returns [`RepoError::Malformed`] if what comes first is no
-    /// entity; the scan can go on after its id.
+    /// Returns [`RepoError::Other`] if the repo cannot scan, which is the default. Returns [`RepoError::Malformed`] if what comes first
+    /// is no entity; the scan can go on after its id.
     fn scan(&self, after: Option<&E::Id>, limit: usize, visit: ScanVisit<'_, E>) -> RepoAnswer<ScanPage<E>> {
         let _ = (after, limit, visit);
         Answer::Now(Err(RepoError::Other("the repo cannot scan".into())))

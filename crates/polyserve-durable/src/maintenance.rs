@@ -210,8 +210,8 @@ const MAX_TRIES: u32 = 100;
 ///
 /// # Errors
 ///
-/// Returns an error if `to` exists, lies in the store, or has `..` behind a directory that does not exist, if a file is damaged, or if one cannot be read or written. Then there is
-/// no `to`.
+/// Returns an error if `to` exists, lies in the store, or has `..` behind a directory that does not exist, if a file is damaged, or if
+/// one cannot be read or written. Then there is no `to`.
 ///
 /// The copy is written to a new directory: the name of `to`, with `.incomplete` behind it. A backup that fails
 /// removes the directory, and those above it that it has created. A backup that is killed leaves them, and the next one returns an

@@ -8,10 +8,10 @@
 //! * Under a write lock only the evaluation of a condition and an id's own code can panic, before anything is moved. If
 //!   they or a visit panic, the shard's lock is released; these locks do not poison.
 //!
-//! Cost: every operation is one hash, one shard's lock (two atomic instructions) and an access to one or two buckets
-//! (see `table`). An entity lies in its bucket, so a lookup has one cache miss. A map that keeps hash tags (one
-//! byte of each hash) and entities in two arrays has two. Operations conflict only if their ids share a shard; there are sixteen shards for each core.
-//! `len` takes every shard's lock in turn.
+//! Cost: every operation is one hash, one shard's lock (two atomic instructions) and an access to one or two buckets (see `table`). An
+//! entity lies in its bucket, so a lookup has one cache miss. A map that keeps hash tags (one byte of each hash) and entities in two
+//! arrays has two. Operations conflict only if their ids share a shard; there are sixteen shards for each core. `len` takes every shard's
+//! lock in turn.
 //!
 //! Each shard grows separately, so a growth blocks the operations of one shard. A shard that is less than an eighth
 //! full after a remove shrinks, down to 2 KiB, so a store that was large frees its tables. Growing and shrinking are

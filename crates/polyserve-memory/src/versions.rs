@@ -4,7 +4,8 @@
 //! all ids of the stripe. A write to another id of the stripe changes the version as well; that costs time only.
 //!
 //! Invariant: a write is counted before a reader can see a part, and counted as ended when every reader sees the whole. So a reader that
-//! finds the same version before and after a get has read the entity of that version. A reader that has seen a later write finds another version.
+//! finds the same version before and after a get has read the entity of that version. A reader that has seen a later write finds another
+//! version.
 //!
 //! Cost: a write adds to two counters of one cache line. A version is a hash and two loads.
 

@@ -24,9 +24,9 @@
 //!
 //! Source: `SO_REUSEPORT` as in `socket(7)`; the loop is that of nginx and of libreactor.
 //!
-//! *Wins when* requests are short, because no task, queue or lock is between a socket and its answer. *Loses when*
-//! connections are few, because the kernel may give most of them to one core, unless `spread` is set; and if a service blocks inside `call`,
-//! because every connection of that core waits. Records: `percore`, `percore-hold`.
+//! *Wins when* requests are short, because no task, queue or lock is between a socket and its answer. *Loses when* connections are few,
+//! because the kernel may give most of them to one core, unless `spread` is set; and if a service blocks inside `call`, because every
+//! connection of that core waits. Records: `percore`, `percore-hold`.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -207,7 +207,7 @@ impl EpollLoop {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         self.buffers.end_round();
         self.buffers.shrink();
-        let began = self.table.server.shared.admission.as_ref().map(|_| Instant::now());
+        let began = self.table.server.http.admission.as_ref().map(|_| Instant::now());
         // An error: a signal has interrupted it.
         let _ = epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref());
         let now = Instant::now();

@@ -95,7 +95,8 @@ impl IoUring {
     /// The first call of the process makes a ring on a thread of its own, and drops it.
     pub fn check() -> io::Result<()> {
         static CHECKED: OnceLock<Result<(), (ErrorKind, String)>> = OnceLock::new();
-        // The kernel ends a ring a moment later, on the thread that made it, and interrupts the system call in which that thread waits then.
+        // The kernel ends a ring a moment later, on the thread that made it, and interrupts the system call in which that thread waits
+        // then.
         let ring = || {
             let thread = thread::Builder::new().spawn(|| Ring::<RingSocket>::new(1, BUFFER_SIZE).map(drop))?;
             thread.join().unwrap_or_else(|_| Err(io::Error::other("making a ring has panicked")))
@@ -285,7 +286,7 @@ impl UringLoop {
         let timeout = if self.yielded.is_empty() { self.acceptor.until_attempt() } else { Some(Duration::ZERO) };
         self.buffers.end_round();
         self.buffers.shrink();
-        let began = self.table.server.shared.admission.as_ref().map(|_| Instant::now());
+        let began = self.table.server.http.admission.as_ref().map(|_| Instant::now());
         if let Err(error) = self.ring.enter(true, timeout) {
             polyserve_core::throttled!(warn, %error, "io_uring_enter has failed");
             thread::park_timeout(ACCEPT_BACKOFF);
@@ -360,7 +361,7 @@ impl UringLoop {
         let mut accepted = std::mem::take(&mut self.accepted);
         for stream in accepted.drain(..) {
             // An accept that goes on has no room for it.
-            let peer = if self.table.server.shared.needs_peers { net::peer(&stream) } else { None };
+            let peer = if self.table.server.http.needs_peers { net::peer(&stream) } else { None };
             self.add_accepted((stream, peer));
         }
         self.accepted = accepted;

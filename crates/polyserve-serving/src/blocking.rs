@@ -213,7 +213,7 @@ impl<T: Transport> BlockingDriver<'_, T> {
 
     fn reserve_large_buffers(&mut self, connection: &Connection) {
         let Turn { server, buffers, .. } = &mut self.turn;
-        let (memory, reserved) = (&server.shared.memory, connection.reserved_bytes());
+        let (memory, reserved) = (&server.http.memory, connection.reserved_bytes());
         if !self.reservation.try_set(memory, buffers.kept_bytes().saturating_sub(reserved)) {
             buffers.shrink();
             self.reservation.set(memory, buffers.kept_bytes().saturating_sub(reserved));
@@ -221,7 +221,7 @@ impl<T: Transport> BlockingDriver<'_, T> {
     }
 
     fn write(&mut self, connection: &mut Connection, last: bool) -> Step {
-        self.turn.buffers.session.release_body();
+        self.turn.buffers.http.release_body();
         self.reserve_buffers(connection);
         let output = connection.output(self.turn.buffers);
         let length = output.len();

@@ -134,7 +134,7 @@ impl Connection {
     /// Begins a turn. Call [`ThreadBuffers::begin_turn`] before, if the requests of a turn are to be bounded.
     #[inline]
     pub fn begin_turn(&mut self, turn: &mut Turn<'_>) -> Step {
-        if self.is_at_rest() & turn.server.shared.admission.is_none() & !turn.server.shutdown.is_begun() {
+        if self.is_at_rest() & turn.server.http.admission.is_none() & !turn.server.shutdown.is_begun() {
             (self.first_request, self.reads) = (self.session.requests(), 0);
             return Step::Read { past_report: self.is_late | turn.is_evicted };
         }
@@ -145,7 +145,7 @@ impl Connection {
     fn begin_turn_in_any_state(&mut self, turn: &mut Turn<'_>) -> Step {
         (self.first_request, _) = self.session.stage();
         self.reads = 0;
-        if turn.server.shared.admission.is_some() {
+        if turn.server.http.admission.is_some() {
             turn.note_arrival(true); // for requests that were received before
         }
         if self.session_step == SessionStep::Yield {
@@ -201,7 +201,7 @@ impl Connection {
             SessionStep::Read(_) => self.read(turn),
             SessionStep::Write => {
                 turn.buffers.refresh(turn.server, turn.must_give_way() || self.has_worn_keys());
-                self.session_step = self.session.resume(&mut turn.server.shared.turn(&mut turn.buffers.session));
+                self.session_step = self.session.resume(&mut turn.of_session());
                 self.advance(turn)
             }
         }
@@ -246,7 +246,7 @@ impl Connection {
             self.is_cut |= self.session_step != SessionStep::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
             return self.on_error(turn);
         }
-        if turn.server.shared.notes_arrivals {
+        if turn.server.http.notes_arrivals {
             turn.note_arrival(self.reads == 1);
         }
         if turn.server.has_tls() {
@@ -346,9 +346,9 @@ impl Connection {
     /// The connection is lost.
     pub fn on_error(&mut self, turn: &mut Turn<'_>) -> Step {
         let is_sealed = self.tls.as_ref().is_some_and(TlsSession::has_answers);
-        let has_answers = !turn.buffers.session.out().is_empty() || is_sealed;
+        let has_answers = !turn.buffers.http.out().is_empty() || is_sealed;
         self.is_cut |= has_answers && !self.is_lingering && turn.server.is_over();
-        turn.buffers.session.clear();
+        turn.buffers.http.clear();
         turn.buffers.tls.clear();
         self.abandon(turn.server)
     }
@@ -360,7 +360,7 @@ impl Connection {
             return tls.output(&buffers.tls);
         }
         match self.session.unsent() {
-            [] => buffers.session.out(),
+            [] => buffers.http.out(),
             unsent => unsent,
         }
     }
@@ -379,7 +379,7 @@ impl Connection {
         if self.tls.is_some() {
             self.note_sealed_written(turn, count);
         } else if self.session.unsent().is_empty() {
-            self.session.written(count, &mut turn.buffers.session);
+            self.session.written(count, &mut turn.buffers.http);
         } else {
             self.session.advance(count);
         }
@@ -407,8 +407,8 @@ impl Connection {
                 return self.on_error(turn); // the client has time to read its answers, and none for that
             }
             self.note_sealed_written(turn, 0);
-        } else if !turn.buffers.session.out().is_empty() {
-            self.session.written(0, &mut turn.buffers.session);
+        } else if !turn.buffers.http.out().is_empty() {
+            self.session.written(0, &mut turn.buffers.http);
         }
         turn.server.count_own(&mut self.session, &mut turn.buffers.answers);
         self.wait(turn, WaitFor::Room)
@@ -445,7 +445,7 @@ impl Connection {
             return self.reject_handshake(turn);
         }
         turn.buffers.refresh(turn.server, false);
-        self.session_step = self.session.reject(&mut turn.server.shared.turn(&mut turn.buffers.session));
+        self.session_step = self.session.reject(&mut turn.of_session());
         self.advance(turn)
     }
 
@@ -559,7 +559,7 @@ impl Connection {
             return self.on_error(turn);
         }
         turn.buffers.refresh(turn.server, false);
-        self.session_step = self.session.time_out(&mut turn.server.shared.turn(&mut turn.buffers.session));
+        self.session_step = self.session.time_out(&mut turn.of_session());
         self.is_leaving = true; // or it is refused, and lingers
         self.advance(turn)
     }

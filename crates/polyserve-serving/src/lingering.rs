@@ -138,7 +138,7 @@ impl LingeringSet {
 pub fn reject(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
     with_buffers(|buffers| {
         // Only a hook needs the address of the client.
-        let peer = server.shared.on_answer.as_ref().and_then(|_| net::peer(&socket));
+        let peer = server.http.on_answer.as_ref().and_then(|_| net::peer(&socket));
         let (mut connection, mut turn) = (Connection::new(Session::from_peer(peer)), Turn::new(server, buffers));
         let _ = connection.reject(&mut turn);
         let sent = net::send(&socket, connection.output(turn.buffers), true);

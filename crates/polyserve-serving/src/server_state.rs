@@ -17,7 +17,7 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::answer_count::{AnswerCount, AnswerCounter};
-use crate::http1::{Session, SharedState, TimeLimit};
+use crate::http1::{HttpState, Session, TimeLimit};
 use crate::{EVICTION_GRACE, PeerLimit, net};
 
 /// The time after the shutdown's deadline within which all threads end that are not in the service's code.
@@ -27,7 +27,7 @@ pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct ServerState {
     /// The service, and the limits of the codec.
-    pub shared: SharedState,
+    pub http: HttpState,
     /// The configuration of the run, with every limit.
     pub config: ServerConfig,
     /// The shutdown of the run.
@@ -50,7 +50,7 @@ impl ServerState {
     /// The state of a run that has not answered any request.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         Self {
-            shared: SharedState::new(service, config),
+            http: HttpState::new(service, config),
             config: config.clone(),
             shutdown: Shutdown::new(),
             shares_listener: false,
@@ -136,7 +136,7 @@ impl ServerState {
         }
         if let Some(panics) = session.take_panics() {
             self.panics.fetch_add(u64::from(panics.count), Ordering::Relaxed);
-            panics.log(&self.shared.failures);
+            panics.log(&self.http.failures);
         }
     }
 
@@ -164,11 +164,11 @@ impl ServerState {
         counters.rejected_peers = self.peers.refused();
         counters.rejected_queue = self.rejected_queue.load(Ordering::Relaxed);
         counters.panics = self.panics.load(Ordering::Relaxed);
-        let memory = &self.shared.memory;
+        let memory = &self.http.memory;
         (counters.reserved_bytes, counters.memory_limit) = (memory.reserved() as u64, memory.limit() as u64);
         counters.memory_refused = memory.refused();
         counters.handshakes = self.handshakes.load(Ordering::Relaxed);
-        counters.overload_refused = self.shared.admission.as_ref().map_or([0; 2], |admission| admission.refused());
+        counters.overload_refused = self.http.admission.as_ref().map_or([0; 2], |admission| admission.refused());
         counters
     }
 
@@ -356,7 +356,7 @@ mod tests {
     fn ask(server: &ServerState) -> WaitOutcome {
         let (mut session, mut buffers) = (Session::new(), ThreadBuffers::new());
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-        let _ = session.receive(request, &mut server.shared.turn(&mut buffers.session));
+        let _ = session.receive(request, &mut server.http.turn(&mut buffers.http));
         wait_for_answer(server, |cx| session.poll_answer(cx))
     }
 

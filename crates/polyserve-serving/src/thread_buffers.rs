@@ -1,6 +1,7 @@
 //! The buffers of a thread that serves connections.
 //!
-//! Invariant: a waiting thread keeps at most [`MAX_IDLE_BYTES`] bytes, and with TLS the same once more. Cost: no allocation for small requests.
+//! Invariant: a waiting thread keeps at most [`MAX_IDLE_BYTES`] bytes, and with TLS the same once more. Cost: no allocation for small
+//! requests.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -16,8 +17,8 @@ use crate::tls::TlsBuffers;
 pub struct ThreadBuffers {
     /// The buffer that bytes are read into.
     pub input: Box<[u8]>,
-    /// The buffers that answers are written to.
-    pub session: SessionBuffers,
+    /// What a session works with: among others, the buffers that answers are written to.
+    pub http: SessionBuffers,
     /// The buffers between the two, of a connection with TLS.
     pub(crate) tls: TlsBuffers,
     pub(crate) last_millis: LastMillis,
@@ -58,7 +59,7 @@ pub fn with_buffers<T>(work: impl FnOnce(&mut ThreadBuffers) -> T) -> T {
     // The thread-local is gone while the thread's other locals are being destroyed.
     let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut buffers);
-    buffers.session.end_turn();
+    buffers.http.end_turn();
     buffers.end_round();
     buffers.shrink();
     let _ = BUFFERS.try_with(|cell| cell.set(Some(buffers)));
@@ -80,7 +81,7 @@ impl ThreadBuffers {
     pub fn new() -> Self {
         Self {
             input: zeroed(SMALL_INPUT),
-            session: SessionBuffers::new(),
+            http: SessionBuffers::new(),
             tls: TlsBuffers::default(),
             last_millis: LastMillis::default(),
             answers: AnswerCounter::default(),
@@ -92,13 +93,13 @@ impl ThreadBuffers {
     /// [`SessionBuffers::begin_turn`]. In [`with_buffers`], the turn ends with the call.
     #[inline]
     pub fn begin_turn(&mut self) {
-        self.session.begin_turn(Instant::now);
+        self.http.begin_turn(Instant::now);
     }
 
     /// Begins a turn of the connection that this thread serves. See [`SessionBuffers::begin_thread_turn`].
     #[inline]
     pub fn begin_thread_turn(&mut self) {
-        self.session.begin_thread_turn(Instant::now);
+        self.http.begin_thread_turn(Instant::now);
     }
 
     /// Begins a round: until [`end_round`](Self::end_round), this thread serves one turn after the other, and waits for nothing between
@@ -130,9 +131,9 @@ impl ThreadBuffers {
         let draining = server.shutdown.is_begun();
         // A time is used once: what follows it may have taken long.
         let known = self.round.as_mut().and_then(|round| round.now.take());
-        self.session.refresh_at(known.unwrap_or_else(Instant::now), draining);
+        self.http.refresh_at(known.unwrap_or_else(Instant::now), draining);
         // A drain answers every request that has begun.
-        self.session.set_others_wait(others_wait && !draining);
+        self.http.set_others_wait(others_wait && !draining);
     }
 
     /// Passes the first `count` bytes of [`input`](Self::input), which a read has filled, to `session`, with
@@ -146,9 +147,9 @@ impl ThreadBuffers {
         others_wait: bool,
     ) -> SessionStep {
         self.refresh(server, others_wait);
-        self.session.input_is_full = count == self.input.len();
+        self.http.input_is_full = count == self.input.len();
         let bytes = self.input.get(..count).unwrap_or_default();
-        let step = session.receive(bytes, &mut server.shared.turn(&mut self.session));
+        let step = session.receive(bytes, &mut server.http.turn(&mut self.http));
         self.note_read(count);
         step
     }
@@ -169,7 +170,7 @@ impl ThreadBuffers {
     /// Whether [`shrink`](Self::shrink) would release memory.
     #[inline]
     pub fn is_large(&self) -> bool {
-        let is_large = self.input.len() > SMALL_INPUT || self.session.capacity() > MAX_IDLE_BYTES - SMALL_INPUT;
+        let is_large = self.input.len() > SMALL_INPUT || self.http.capacity() > MAX_IDLE_BYTES - SMALL_INPUT;
         is_large || self.tls.capacity() > MAX_IDLE_TLS_BYTES
     }
 
@@ -178,7 +179,7 @@ impl ThreadBuffers {
         if !self.is_large() {
             return 0;
         }
-        self.input.len().saturating_add(self.session.capacity()).saturating_add(self.tls.capacity())
+        self.input.len().saturating_add(self.http.capacity()).saturating_add(self.tls.capacity())
     }
 
     /// Releases memory that a waiting thread does not need. Call it before a wait that may be long, when the session's
@@ -199,7 +200,7 @@ impl ThreadBuffers {
         if self.input.len() > SMALL_INPUT {
             self.input = zeroed(SMALL_INPUT);
         }
-        self.session.trim(MAX_IDLE_BYTES - SMALL_INPUT);
+        self.http.trim(MAX_IDLE_BYTES - SMALL_INPUT);
         self.tls.trim(MAX_IDLE_TLS_BYTES);
     }
 }
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     fn size(buffers: &ThreadBuffers) -> usize {
-        buffers.input.len() + buffers.session.capacity()
+        buffers.input.len() + buffers.http.capacity()
     }
 
     fn exchange(buffers: &mut ThreadBuffers, server: &ServerState, body: usize) {
@@ -227,9 +228,9 @@ mod tests {
             request.drain(..count);
             let _ = buffers.receive(count, &mut session, server, false);
         }
-        let length = buffers.session.out().len();
+        let length = buffers.http.out().len();
         assert!(length > body);
-        session.written(length, &mut buffers.session);
+        session.written(length, &mut buffers.http);
     }
 
     /// Regression test: every thread kept up to 512 KiB: 4 GB for 10 000 idle connections.

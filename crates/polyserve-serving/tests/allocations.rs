@@ -6,13 +6,13 @@
 use allocation_counter::measure;
 use polyserve_core::{Echo, Entity, EntityRepo, EntityService, Routes, ServerConfig};
 use polyserve_memory::StdMutex;
-use polyserve_serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, Phase, Session, SessionBuffers, SessionStep};
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
 const ENTITY: &str = r#"{"id":1,"description":"a description","value":6.750847}"#;
 
 /// Serves one read of a kept connection.
-fn serve_once(session: &mut Session, buffers: &mut SessionBuffers, server: &SharedState, bytes: &[u8], status: &[u8]) {
+fn serve_once(session: &mut Session, buffers: &mut SessionBuffers, server: &HttpState, bytes: &[u8], status: &[u8]) {
     let step = session.receive(bytes, &mut server.turn(buffers));
     assert_eq!(step, SessionStep::Read(Phase::Idle));
     assert!(buffers.out().starts_with(status));
@@ -24,7 +24,7 @@ fn serve_once(session: &mut Session, buffers: &mut SessionBuffers, server: &Shar
 fn the_hot_path() {
     let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
-    let server = SharedState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
+    let server = HttpState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
     let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let pipelined = GET.repeat(16);
     let put = format!(
@@ -57,7 +57,7 @@ fn routes() {
     let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
     let routes = Routes::new().at("/a", Echo).unwrap().entities(EntityService::new(repo).at("/a/b").unwrap()).unwrap();
-    let server = SharedState::new(std::sync::Arc::new(routes), &ServerConfig::default());
+    let server = HttpState::new(std::sync::Arc::new(routes), &ServerConfig::default());
     let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let get = b"GET /a/b/1?query HTTP/1.1\r\nHost: localhost:8001\r\n\r\n";
     let mut serve =
@@ -74,7 +74,7 @@ fn announced(length: usize) -> String {
 #[test]
 fn a_body_in_pieces() {
     const LENGTH: usize = 12 * 1024;
-    let server = SharedState::new(std::sync::Arc::new(Echo), &ServerConfig::default());
+    let server = HttpState::new(std::sync::Arc::new(Echo), &ServerConfig::default());
     let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let mut serve = || {
         assert_eq!(
@@ -99,7 +99,7 @@ fn a_body_in_pieces() {
 /// A client that announces a large body and does not send it costs little memory.
 #[test]
 fn an_announced_body_is_not_allocated() {
-    let server = SharedState::new(std::sync::Arc::new(Echo), &ServerConfig::default());
+    let server = HttpState::new(std::sync::Arc::new(Echo), &ServerConfig::default());
     let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let head = announced(ServerConfig::default().max_body);
     for (bytes, limit) in [(head.as_bytes(), 1024), (b"x", 16 * 1024 + 64)] {

@@ -3,9 +3,9 @@
 //! The log has every answer, also those that the server gives itself, such as 400, 408, and 503 at a limit. A thread of its
 //! own formats and writes the lines, so a slow disk delays no answer. It writes the lines of some milliseconds together.
 //!
-//! Invariants: memory is bounded by [`MAX_WAITING`] reports, each with at most 2 KiB of a target and of each other text. A report that finds this number of
-//! others, or the rate of the log reached, is dropped and counted. A client cannot begin a line or end a text: every byte that is not
-//! printable ASCII is escaped, and so are quotes.
+//! Invariants: memory is bounded by [`MAX_WAITING`] reports, each with at most 2 KiB of a target and of each other text. A report that
+//! finds this number of others, or the rate of the log reached, is dropped and counted. A client cannot begin a line or end a text: every
+//! byte that is not printable ASCII is escaped, and so are quotes.
 //!
 //! Cost of an answer: that of an [`AnswerHook`], a lock that is held for a copy of the report, and a wake-up of the log's thread every
 //! [`BATCH_TIME`]. No allocation. An answer that is not sampled costs an addition. The log's thread formats the line and writes it.
@@ -37,8 +37,8 @@ pub const MAX_WAITING: usize = 4096;
 /// The form of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// An object: `time`, `trace_id`, `peer`, `user`, `method`, `target`, `status`, `bytes`, and `duration_us`, the microseconds since the first byte of
-    /// the request. What is not known is `null`.
+    /// An object: `time`, `trace_id`, `peer`, `user`, `method`, `target`, `status`, `bytes`, and `duration_us`, the microseconds since
+    /// the first byte of the request. What is not known is `null`.
     #[default]
     Json,
     /// The common log format: `PEER - USER [TIME] "METHOD TARGET VERSION" STATUS BYTES`. What is not known is `-`. Between the quotes, a

@@ -11,8 +11,9 @@
 //! A write past the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) sends SIGXFSZ, which would end the program. With a handler, the
 //! write fails: a durable store answers 507, and an access log drops lines.
 //!
-//! Invariant: from [`Signals::register`] on, no signal is lost. A signal that arrives before the server runs takes effect
-//! when [`Signals::drain`] is called, or at once in [`Signals::unless_signalled`]. The kernel may merge two signals of the same kind into one. Cost: one sleeping thread.
+//! Invariant: from [`Signals::register`] on, no signal is lost. A signal that arrives before the server runs takes effect when
+//! [`Signals::drain`] is called, or at once in [`Signals::unless_signalled`]. The kernel may merge two signals of the same kind into one.
+//! Cost: one sleeping thread.
 //!
 //! ```no_run
 //! use polyserve::prelude::*;
@@ -71,8 +72,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Registers the handlers, also one for SIGXFSZ, except for signals that are ignored, and for SIGHUP if it has a handler. If the value is
-    /// dropped without a drain, the first signal exits the process.
+    /// Registers the handlers, also one for SIGXFSZ, except for signals that are ignored, and for SIGHUP if it has a handler. If the
+    /// value is dropped without a drain, the first signal exits the process.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@
 
 use allocation_counter::measure;
 use polyserve::catalog::{Catalog, Promise};
-use polyserve::serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
+use polyserve::serving::http1::{HttpState, Phase, Session, SessionBuffers, SessionStep};
 use polyserve::{Answer, Entity, EntityRepo, EntityService, Lookup, ServerConfig, Visit};
 
 /// The number of counted requests and of ids.
@@ -17,7 +17,7 @@ fn get(id: i64) -> String {
 }
 
 /// Sends requests on a kept connection, one after the other. Returns the number of allocations.
-fn allocations(server: &SharedState, requests: &[String], status: &[u8]) -> u64 {
+fn allocations(server: &HttpState, requests: &[String], status: &[u8]) -> u64 {
     let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let mut serve_all = || {
         for request in requests {
@@ -55,7 +55,7 @@ fn no_repo_allocates_for_a_get() {
             }
         });
         assert_eq!(absent.count_total, 0, "looks for what is not in {name}");
-        let server = SharedState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
+        let server = HttpState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
         let present: Vec<_> = (0..REQUESTS).map(get).collect();
         assert_eq!(allocations(&server, &present, b"HTTP/1.1 200 OK\r\n"), 0, "GETs of what is in {name}");
         checked.push(name.clone());

@@ -1,8 +1,8 @@
 //! A tokio runtime that counts its threads, and the end of the runtime. Both executors on tokio use it.
 //!
-//! When a runtime is dropped, tokio joins the runtime's threads. That drop blocks, and it panics on a thread of tokio. So a
-//! drained runtime is dropped on a new thread, and each close joins that thread, at the latest until its deadline. A runtime with stuck jobs ends in the
-//! background, and its threads are not joined.
+//! When a runtime is dropped, tokio joins the runtime's threads. That drop blocks, and it panics on a thread of tokio. So a drained
+//! runtime is dropped on a new thread, and each close joins that thread, at the latest until its deadline. A runtime with stuck jobs ends
+//! in the background, and its threads are not joined.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

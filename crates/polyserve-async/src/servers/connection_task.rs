@@ -34,7 +34,7 @@ use super::toolkit::{AsyncConnection, AsyncSocket, Direction, TaskWaker, Transfe
 
 /// A connection that was accepted. Polling it serves the connection.
 pub(crate) struct ConnectionTask<S: AsyncSocket> {
-    registry: Arc<ConnectionTable<AsyncConnection<S>>>,
+    table: Arc<ConnectionTable<AsyncConnection<S>>>,
     entry: Arc<TableEntry<AsyncConnection<S>>>,
     connection: Connection,
     waker: TaskWaker,
@@ -43,31 +43,31 @@ pub(crate) struct ConnectionTask<S: AsyncSocket> {
 }
 
 impl<S: AsyncSocket> ConnectionTask<S> {
-    /// The task of a connection that is in the registry.
+    /// The task of a connection that is in the table.
     pub(crate) fn new(
-        registry: Arc<ConnectionTable<AsyncConnection<S>>>,
+        table: Arc<ConnectionTable<AsyncConnection<S>>>,
         entry: Arc<TableEntry<AsyncConnection<S>>>,
         connection: Connection,
     ) -> Self {
-        Self { registry, entry, connection, waker: TaskWaker::default(), accepted: None }
+        Self { table, entry, connection, waker: TaskWaker::default(), accepted: None }
     }
 
-    /// Adds an accepted connection to the registry, and returns its task: see [`ConnectionTable::admit_or_reject`].
+    /// Adds an accepted connection to the table, and returns its task: see [`ConnectionTable::admit_or_reject`].
     pub(crate) fn admit(
-        registry: &Arc<ConnectionTable<AsyncConnection<S>>>,
+        table: &Arc<ConnectionTable<AsyncConnection<S>>>,
         stream: TcpStream,
         shard: usize,
     ) -> Option<Self> {
-        let (entry, connection) = registry.admit_or_reject(AsyncConnection::new(stream), shard)?;
-        let mut task = Self::new(Arc::clone(registry), entry, connection);
-        task.accepted = registry.server.shared.admission.as_ref().map(|_| Instant::now());
+        let (entry, connection) = table.admit_or_reject(AsyncConnection::new(stream), shard)?;
+        let mut task = Self::new(Arc::clone(table), entry, connection);
+        task.accepted = table.server.http.admission.as_ref().map(|_| Instant::now());
         Some(task)
     }
 
     /// Serves a turn.
     fn run(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Poll<()> {
-        let Self { registry, entry, connection, waker, accepted } = self;
-        let is_new = waker.renew(cx.waker(), registry.server.shared.admission.is_some());
+        let Self { table, entry, connection, waker, accepted } = self;
+        let is_new = waker.renew(cx.waker(), table.server.http.admission.is_some());
         let ready_since = accepted.take().or_else(|| waker.woken());
         let waker = waker.waker().unwrap_or(cx.waker());
         if is_new {
@@ -75,7 +75,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
         let cx = &mut Context::from_waker(waker);
         let mut socket = TaskSocket { connection: entry.handle(), was_drained: false };
-        match registry.serve_since(ready_since, entry, connection, &mut socket, cx, buffers) {
+        match table.serve_since(ready_since, entry, connection, &mut socket, cx, buffers) {
             TurnEnd::Wait => Poll::Pending,
             TurnEnd::Yield => {
                 S::yield_turn(cx);
@@ -175,7 +175,7 @@ impl<S: AsyncSocket> Future for ConnectionTask<S> {
 
 impl<S: AsyncSocket> Drop for ConnectionTask<S> {
     fn drop(&mut self) {
-        self.registry.close(&self.entry, &mut self.connection); // a runtime that ends drops its tasks
+        self.table.close(&self.entry, &mut self.connection); // a runtime that ends drops its tasks
     }
 }
 

@@ -103,7 +103,7 @@ impl Server for Smol {
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
         let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let registry = ConnectionTable::multiplexed(Arc::new(server), 1);
+        let table = ConnectionTable::multiplexed(Arc::new(server), 1);
         let executor = self.executor.clone().unwrap_or_default();
         let mut threads = ThreadGroup::new("smol");
         let workers = if self.executor.is_some() { 0 } else { self.config.workers_or(1) };
@@ -112,9 +112,9 @@ impl Server for Smol {
             // The executor catches the panic of a task.
             threads.spawn(move |end_signal| block_on(executor.run(end_signal.into_future())))?;
         }
-        let listener = AsyncListener::new(&registry, listener)?;
-        executor.spawn(accept_loop(listener, Arc::clone(&registry), Arc::downgrade(&executor))).detach();
-        start_main("smol-main", local_addr, registry, |drain| threads.join(drain.stuck))
+        let listener = AsyncListener::new(&table, listener)?;
+        executor.spawn(accept_loop(listener, Arc::clone(&table), Arc::downgrade(&executor))).detach();
+        start_main("smol-main", local_addr, table, |drain| threads.join(drain.stuck))
     }
 }
 
@@ -124,11 +124,11 @@ impl Server for Smol {
 /// not end.
 async fn accept_loop(
     mut listener: AsyncListener<SmolSocket>,
-    registry: Arc<ConnectionTable<AsyncConnection<SmolSocket>>>,
+    table: Arc<ConnectionTable<AsyncConnection<SmolSocket>>>,
     executor: Weak<Executor<'static>>,
 ) {
     while let Some(stream) = listener.accept().await {
-        if let (Some(executor), Some(connection)) = (executor.upgrade(), ConnectionTask::admit(&registry, stream, 0)) {
+        if let (Some(executor), Some(connection)) = (executor.upgrade(), ConnectionTask::admit(&table, stream, 0)) {
             executor.spawn(connection).detach();
         }
     }

@@ -78,15 +78,15 @@ impl Server for TokioPerCore {
         let server = Arc::new(ServerState::new(service, &self.config).listening_on(&on));
         let listeners = net::listen_together(on, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
-        let registry = ConnectionTable::multiplexed(server, listeners.len());
-        let threads = start(&registry, listeners).inspect_err(|_| registry.server.shutdown.begin(Instant::now()))?;
-        start_main("per-core-main", local_addr, registry, |drain| threads.join(drain.stuck))
+        let table = ConnectionTable::multiplexed(server, listeners.len());
+        let threads = start(&table, listeners).inspect_err(|_| table.server.shutdown.begin(Instant::now()))?;
+        start_main("per-core-main", local_addr, table, |drain| threads.join(drain.stuck))
     }
 }
 
 /// Starts a thread with a runtime for each listener. After an error, the shutdown ends the threads that were started.
 fn start(
-    registry: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
+    table: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     listeners: Vec<TcpListener>,
 ) -> io::Result<ThreadGroup> {
     let mut threads = ThreadGroup::new("per-core");
@@ -94,15 +94,15 @@ fn start(
         listener.set_nonblocking(true)?;
         let mut builder = Builder::new_current_thread();
         builder.enable_all();
-        if registry.server.shared.admission.is_some() {
+        if table.server.http.admission.is_some() {
             builder.event_interval(1); // by default 61 tasks, in which nothing says since when the others wait
         }
         let (runtime, handle) = OwnedRuntime::build(&mut builder)?;
-        let listener = listen_on(&handle, registry, listener)?;
-        let registry = Arc::clone(registry);
+        let listener = listen_on(&handle, table, listener)?;
+        let table = Arc::clone(table);
         threads.spawn(move |end_signal| {
             runtime.block_on(async {
-                accept_loop(listener, registry, handle, shard).await;
+                accept_loop(listener, table, handle, shard).await;
                 end_signal.await;
             });
         })?;
@@ -113,12 +113,12 @@ fn start(
 /// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task of this thread.
 async fn accept_loop(
     mut listener: AsyncListener<TokioSocket>,
-    registry: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
+    table: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     runtime: Handle,
     shard: usize,
 ) {
     while let Some(stream) = listener.accept().await {
-        if let Some(connection) = ConnectionTask::admit(&registry, stream, shard) {
+        if let Some(connection) = ConnectionTask::admit(&table, stream, shard) {
             drop(runtime.spawn(connection));
         }
     }

@@ -107,11 +107,11 @@ impl Server for TokioTcp {
 /// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task.
 async fn accept_loop(
     mut listener: AsyncListener<TokioSocket>,
-    registry: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
+    table: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     runtime: Handle,
 ) {
     while let Some(stream) = listener.accept().await {
-        if let Some(connection) = ConnectionTask::admit(&registry, stream, 0) {
+        if let Some(connection) = ConnectionTask::admit(&table, stream, 0) {
             drop(runtime.spawn(connection));
         }
     }

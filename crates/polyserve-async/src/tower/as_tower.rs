@@ -26,7 +26,7 @@ use http_body_util::LengthLimitError;
 use polyserve_core::log::LogThrottles;
 use polyserve_core::{Answer, Body, BoxFuture, ConfigError, Head, Reply, Request, Service, known_method};
 #[cfg(feature = "http2")]
-use polyserve_serving::http1::SharedState;
+use polyserve_serving::http1::HttpState;
 use polyserve_serving::http1::panicked;
 use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 
@@ -93,14 +93,14 @@ impl AsTower {
     /// Wraps the service of a server with this state, which has the limit for bodies, the budget that incomplete ones count
     /// towards, and the limits of the log. Allocates nothing: HTTP/2 wraps the service for each request.
     #[cfg(feature = "http2")]
-    pub(crate) fn of_server(service: Arc<dyn Service>, shared: &SharedState) -> Self {
+    pub(crate) fn of_server(service: Arc<dyn Service>, state: &HttpState) -> Self {
         Self {
             service,
-            max_body: shared.limits.max_body,
+            max_body: state.limits.max_body,
             prefix: None,
             peer: own_address,
-            memory: Some(shared.memory.clone()),
-            failures: Arc::clone(&shared.failures),
+            memory: Some(state.memory.clone()),
+            failures: Arc::clone(&state.failures),
         }
     }
 

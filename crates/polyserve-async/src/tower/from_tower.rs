@@ -37,8 +37,8 @@ use crate::types::{BoxError, request, response, service_failed, upgrade_refused}
 /// tokio's sockets and spawn tasks. Spawned tasks run on the threads of the runtime. An answer that is ready at its first poll
 /// is [`Answer::Now`].
 ///
-/// The client's address is a [`SocketAddr`](std::net::SocketAddr) among the extensions of the request. A make-service that is called with that
-/// address is also accepted: with `router.into_make_service_with_connect_info::<SocketAddr>()`, axum's handlers get it as
+/// The client's address is a [`SocketAddr`](std::net::SocketAddr) among the extensions of the request. A make-service that is called with
+/// that address is also accepted: with `router.into_make_service_with_connect_info::<SocketAddr>()`, axum's handlers get it as
 /// `ConnectInfo<SocketAddr>`. In a drain, [`DrainBegun`](super::DrainBegun) is among the extensions too.
 ///
 /// # Limits

@@ -7,8 +7,8 @@
 //! The library also answers with one error if it has no connection left, for a request that was sent and for one that was not. So
 //! the requests that are sent are counted: see [`sent`].
 //!
-//! The library connects to the nodes of the cluster's layout only. A node that is new in it has no slot before the first one has moved there,
-//! and an `ASK` names it already: [`Link::to`] connects to it, with the settings of the library's connections.
+//! The library connects to the nodes of the cluster's layout only. A node that is new in it has no slot before the first one has moved
+//! there, and an `ASK` names it already: [`Link::to`] connects to it, with the settings of the library's connections.
 //!
 //! If the library cannot read the cluster's layout, it answers all requests in flight with that error. A request that was sent
 //! must not be taken for one that was refused. So the errors of the library's own commands are made those of a connection that

@@ -411,8 +411,8 @@ fn malformed(id: &str, why: &(dyn StdError + 'static)) -> RepoError {
     RepoError::Malformed(Box::new(MalformedEntity { id: id.to_owned(), why }))
 }
 
-/// Removes the entries with a key that has no id of this type after the prefix, as [`Identifiable::parse_id`] reads one: no entity of this store
-/// is ever stored there. This runs code of the entity's type, which may panic.
+/// Removes the entries with a key that has no id of this type after the prefix, as [`Identifiable::parse_id`] reads one: no entity of
+/// this store is ever stored there. This runs code of the entity's type, which may panic.
 fn retain_own<E: Identifiable>(page: &mut StoredPage, prefix_length: usize) -> Result<(), EngineFailure> {
     let is_own = |entry: &StoredEntry| {
         let id = entry.key.get(prefix_length..).unwrap_or_default();

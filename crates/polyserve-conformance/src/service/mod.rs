@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use polyserve_core::{ServerConfig, Service, park_until};
-use polyserve_serving::http1::{Session, SessionBuffers, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, Session, SessionBuffers, SessionStep};
 
 pub use self::cheap::{Counted, cheap_requests_do_no_expensive_work_over};
 use crate::client::Response;
@@ -21,7 +21,7 @@ use crate::wire::{CaseScope, cases_of, properties_of};
 
 /// A service without a server.
 struct Unconnected {
-    shared: SharedState,
+    http: HttpState,
 }
 
 /// The longest wait for a deferred answer.
@@ -33,7 +33,7 @@ impl Unconnected {
     }
 
     fn of(service: Arc<dyn Service>) -> Self {
-        Self { shared: SharedState::new(Arc::new(service), &ServerConfig::default()) }
+        Self { http: HttpState::new(Arc::new(service), &ServerConfig::default()) }
     }
 
     /// Returns the answer to a request, on a connection of its own.
@@ -41,7 +41,7 @@ impl Unconnected {
     fn exchange(&self, request: &[u8]) -> Response {
         let (mut session, mut buffers, mut output) = (Session::new(), SessionBuffers::new(), Vec::new());
         buffers.refresh(SystemTime::now(), false);
-        let mut step = session.receive(request, &mut self.shared.turn(&mut buffers));
+        let mut step = session.receive(request, &mut self.http.turn(&mut buffers));
         loop {
             output.extend_from_slice(buffers.out());
             session.written(buffers.out().len(), &mut buffers);
@@ -53,7 +53,7 @@ impl Unconnected {
                 }
                 SessionStep::Write | SessionStep::Yield => {}
             }
-            step = session.resume(&mut self.shared.turn(&mut buffers));
+            step = session.resume(&mut self.http.turn(&mut buffers));
         }
         Response::read(&output, request.starts_with(b"HEAD ")).unwrap_or_else(|why| panic!("{why}"))
     }

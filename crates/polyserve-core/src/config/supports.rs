@@ -2,8 +2,8 @@
 
 use super::{ConfigError, ServerConfig};
 
-/// The settings that a server has, of those that not all servers have: workers, a queue, loops, and HTTP/2. The constructor of a server checks
-/// its configuration with such a constant.
+/// The settings that a server has, of those that not all servers have: workers, a queue, loops, and HTTP/2. The constructor of a server
+/// checks its configuration with such a constant.
 ///
 /// ```
 /// use polyserve_core::{ServerConfig, Supports};

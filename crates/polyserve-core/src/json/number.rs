@@ -97,7 +97,7 @@ const WHOLE_NUMBERS: f64 = (1_u64 << 52) as f64;
 /// Returns the text of millionths, without zeros at its end. One digit stays.
 #[inline]
 fn fraction_text(millionths: u32) -> Digits {
-    // They are at the front of eight digits, of which the last two are zero.
+    // Six digits, and two zeros behind them: that makes the eight that `digits` takes.
     let digits = digits(millionths * 100);
     let zeros = (digits | 1).leading_zeros() as usize / 8;
     Digits { text: (digits | ZEROS).to_le_bytes(), count: 8 - zeros }

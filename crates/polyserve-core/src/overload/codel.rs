@@ -5,9 +5,9 @@
 //! waited for longer than the target. Then a read is refused if it has waited for more than three times the target, and a write for more
 //! than twice. The queue so stays at about that length, and the answers are late by at most that time.
 //!
-//! Source: Nichols and Jacobson, "Controlling queue delay", ACM Queue 2012, for the test. There it is the minimum over the interval; here it
-//! is the tenth of the requests that waited for the shortest time, because a runtime does not serve its tasks strictly in their order. The
-//! paper drops packets at a growing rate, to which TCP adapts. Clients of a server do not adapt, so here all that waited too long are
+//! Source: Nichols and Jacobson, "Controlling queue delay", ACM Queue 2012, for the test. There it is the minimum over the interval; here
+//! it is the tenth of the requests that waited for the shortest time, because a runtime does not serve its tasks strictly in their order.
+//! The paper drops packets at a growing rate, to which TCP adapts. Clients of a server do not adapt, so here all that waited too long are
 //! refused, as in Maurer, "Fail at scale", ACM Queue 2015.
 //!
 //! Invariant: a request that has waited for less than twice the target is never refused. Cost: an uncontended lock.

@@ -99,7 +99,7 @@ fn extend(tags: &mut Option<Tags>, value: &[u8], comparison: TagComparison) -> O
         let quoted = weak.unwrap_or(rest).strip_prefix(b"\"")?;
         let end = memchr::memchr(b'"', quoted)?;
         let (opaque, after) = (quoted.get(..end)?, quoted.get(end + 1..)?);
-        // The digits of this service's tags are all etagc.
+        // Each byte is an `etagc` (RFC 9110, 8.8.3).
         if !opaque.iter().all(|&byte| byte == 0x21 || (0x23..0x7f).contains(&byte) || byte >= 0x80) {
             return None;
         }

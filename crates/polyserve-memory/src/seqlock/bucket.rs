@@ -21,7 +21,8 @@
 //! | slot 0, 1 or 2 | the same, if slots 3 and 4 are in use | an entry in the first word of the record; the length is [`HAS_ENTRY`] |
 //! | a slot of a link | the same, if all slots are in use | an entry; the last slot before it has the *link* to it, with the byte [`LINKED`] |
 //!
-//! An entry names a record that lies apart, by its address and its length; or, by the kind *whole*, the number of an entity that is not packed.
+//! An entry names a record that lies apart, by its address and its length; or, by the kind *whole*, the number of an entity that is not
+//! packed.
 
 use polyserve_core::sync::atomic::{AtomicU64, Ordering, fence};
 use polyserve_sys::prefetch;

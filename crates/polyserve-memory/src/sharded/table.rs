@@ -15,9 +15,9 @@
 //! * Each bucket between the first bucket of an id and the bucket that it lies in counts the entity. A count that has
 //!   reached [`MAX_COUNT`] stays there until the table is rebuilt.
 //!
-//! Cost: 128 bytes for three slots of published entities (for a larger type, the next multiple of 128 that holds three), of which at most 7/8 are in use, and 7/16 after a growth. On average, just before a
-//! growth, a lookup reads two buckets if the id is stored and four if it is not (the tests count them). Just after a
-//! growth it reads hardly more than one.
+//! Cost: 128 bytes for three slots of published entities (for a larger type, the next multiple of 128 that holds three), of which at most
+//! 7/8 are in use, and 7/16 after a growth. On average, just before a growth, a lookup reads two buckets if the id is stored and four if
+//! it is not (the tests count them). Just after a growth it reads hardly more than one.
 
 use std::mem;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

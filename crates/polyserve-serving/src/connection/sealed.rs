@@ -11,7 +11,7 @@ impl Connection {
         let is_plain = self.tls.is_none() && turn.buffers.input.first().is_some_and(|first| is_plain_http(*first));
         if is_plain {
             turn.buffers.refresh(server, false);
-            self.session_step = self.session.refuse_plain_http(&mut server.shared.turn(&mut turn.buffers.session));
+            self.session_step = self.session.refuse_plain_http(&mut turn.of_session());
             return self.advance(turn);
         }
         if self.tls.is_none() {
@@ -20,7 +20,7 @@ impl Connection {
         let Some(tls) = &mut self.tls else { return self.on_error(turn) };
         let buffers = &mut *turn.buffers;
         let bytes = buffers.input.get_mut(..count).unwrap_or_default();
-        let received = tls.receive(bytes, &mut buffers.tls, &server.shared.memory);
+        let received = tls.receive(bytes, &mut buffers.tls, &server.http.memory);
         buffers.note_read(count);
         if received.handshake_ended {
             server.count_handshake();
@@ -33,12 +33,12 @@ impl Connection {
             let is_last = turn.must_give_way() || tls.has_worn_keys();
             turn.buffers.refresh(server, is_last);
             let buffers = &mut *turn.buffers;
-            buffers.session.input_is_full = count == buffers.input.len() || tls.has_part();
-            self.session_step = self.session.receive(&buffers.tls.plain, &mut server.shared.turn(&mut buffers.session));
+            buffers.http.input_is_full = count == buffers.input.len() || tls.has_part();
+            self.session_step = self.session.receive(&buffers.tls.plain, &mut server.http.turn(&mut buffers.http));
             buffers.tls.clear_plain();
         }
         if received.failed {
-            turn.buffers.session.clear();
+            turn.buffers.http.clear();
             self.session.abandon();
             self.session_step = SessionStep::Close { linger: true };
         } else if received.input_ended {
@@ -51,9 +51,9 @@ impl Connection {
     pub(super) fn seal(&mut self, turn: &mut Turn<'_>) {
         let Some(tls) = &mut self.tls else { return };
         let buffers = &mut *turn.buffers;
-        if !buffers.session.out().is_empty() {
-            let is_sealed = tls.seal(buffers.session.out(), &mut buffers.tls, &turn.server.shared.memory);
-            let answers = self.session.take_output(&mut buffers.session);
+        if !buffers.http.out().is_empty() {
+            let is_sealed = tls.seal(buffers.http.out(), &mut buffers.tls, &turn.server.http.memory);
+            let answers = self.session.take_output(&mut buffers.http);
             if is_sealed {
                 tls.note_answers(answers);
             } else {
@@ -68,7 +68,7 @@ impl Connection {
     /// The kernel has taken the first `count` bytes of the output.
     pub(super) fn note_sealed_written(&mut self, turn: &mut Turn<'_>, count: usize) {
         let Some(tls) = &mut self.tls else { return };
-        if let Some(answers) = tls.written(count, &mut turn.buffers.tls, &turn.server.shared.memory) {
+        if let Some(answers) = tls.written(count, &mut turn.buffers.tls, &turn.server.http.memory) {
             self.session.count_answered(answers);
         }
     }
@@ -88,7 +88,7 @@ impl Connection {
     /// Rejects a connection that has not ended its handshake, with an alert.
     pub(super) fn reject_handshake(&mut self, turn: &mut Turn<'_>) -> Step {
         self.tls = None;
-        self.session_step = self.session.reject_with(&REJECTION, &mut turn.buffers.session);
+        self.session_step = self.session.reject_with(&REJECTION, &mut turn.buffers.http);
         self.advance(turn)
     }
 }

@@ -347,7 +347,7 @@ fn a_lost_connection_leaves_no_output() {
     let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
     let _ = (driver.begin(), driver.receive(GET));
     assert_eq!(driver.with(Connection::on_error), Step::Close);
-    assert!(driver.buffers.session.out().is_empty());
+    assert!(driver.buffers.http.out().is_empty());
 }
 
 /// Answers `/n` with a body of n bytes: at once, or when the test completes the answer.

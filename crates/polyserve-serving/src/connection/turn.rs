@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(doc)]
 use super::Connection;
+use crate::http1::SessionTurn;
 use crate::{DeadlineClock, ServerState, ThreadBuffers};
 
 /// What a thread lends a connection for a turn.
@@ -46,6 +47,12 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// What the session works with in this turn.
+    #[inline]
+    pub(super) fn of_session(&mut self) -> SessionTurn<'_> {
+        self.server.http.turn(&mut self.buffers.http)
+    }
+
     /// Looks again whether a shutdown has begun. For a driver of which the turn goes on after a wait.
     pub(crate) fn note_shutdown(&mut self) {
         self.draining_at = self.server.shutdown.is_begun().then(self.clock);
@@ -55,7 +62,7 @@ impl<'a> Turn<'a> {
     /// `is_start`: it has read at most once in this turn.
     #[inline]
     pub(super) fn note_arrival(&mut self, is_start: bool) {
-        if self.ready_since.is_some() || self.queued_since.is_some() || self.server.shared.admission.is_some() {
+        if self.ready_since.is_some() || self.queued_since.is_some() || self.server.http.admission.is_some() {
             self.note_known_arrival(is_start);
         }
     }
@@ -64,9 +71,9 @@ impl<'a> Turn<'a> {
     fn note_known_arrival(&mut self, is_start: bool) {
         let since = || self.ready_since.or_else(|| self.queued_since?.instant());
         let arrived = if is_start { since() } else { None };
-        self.buffers.session.queued_since = arrived;
-        if self.server.shared.admission.is_some() {
-            self.buffers.session.set_arrived(arrived.unwrap_or_else(self.clock));
+        self.buffers.http.queued_since = arrived;
+        if self.server.http.admission.is_some() {
+            self.buffers.http.set_arrived(arrived.unwrap_or_else(self.clock));
         }
     }
 

@@ -83,8 +83,8 @@ impl DeadlineClock {
     }
 }
 
-/// The millisecond of a [`DeadlineClock`] that a thread has asked for last. Many connections begin to wait in the same one, and its
-/// limits are compared faster than a time is converted.
+/// The last time that a thread has converted to milliseconds of a [`DeadlineClock`]. Many connections begin to wait within the same
+/// millisecond, and to see that a time lies in it costs less than to convert it.
 #[derive(Debug, Default)]
 pub(crate) struct LastMillis(Option<KnownMillis>);
 

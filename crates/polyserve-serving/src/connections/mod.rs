@@ -21,8 +21,9 @@
 //!
 //! # Invariants
 //!
-//! * A connection is admitted only if its client has fewer than `max_connections_per_peer` in the table, and if fewer than `max_connections` count as open. At the limit, the one that has been idle for longest
-//!   (see [`IdleQueue`]) is evicted for it. If none is idle, the new connection is to be rejected.
+//! * A connection is admitted only if its client has fewer than `max_connections_per_peer` in the table, and if fewer than
+//!   `max_connections` count as open. At the limit, the one that has been idle for longest (see [`IdleQueue`]) is evicted for it. If none
+//!   is idle, the new connection is to be rejected.
 //! * A connection that is evicted, or that has sent its last answer, counts as lingering from then on. If an evicted connection
 //!   then receives bytes, it counts as open again until its last answer. Only so can more than `max_connections` count as open.
 //! * A connection with unread input is not evicted.
@@ -37,9 +38,9 @@
 //!
 //! # Cost
 //!
-//! Two uncontended locks and an allocation for a connection. For a wait of a multiplexed server, one sequentially consistent
-//! store, unless its deadline falls into the same 8 ms as the last one; for an idle wait an atomic exchange at its end. A sweep of n connections costs n loads, at most 100 times a second. While no
-//! deadline passes, the main thread sleeps. An eviction costs O(1) amortised.
+//! Two uncontended locks and an allocation for a connection. For a wait of a multiplexed server, one sequentially consistent store,
+//! unless its deadline falls into the same 8 ms as the last one; for an idle wait an atomic exchange at its end. A sweep of n connections
+//! costs n loads, at most 100 times a second. While no deadline passes, the main thread sleeps. An eviction costs O(1) amortised.
 
 mod deadline_clock;
 mod entry;
@@ -427,9 +428,9 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         self.entries().iter().for_each(|entry| entry.handle().shut_down());
     }
 
-    /// Waits on the server's main thread until the table is empty and all accept loops have ended, and shuts those connections down that are open at the
-    /// shutdown's deadline. Returns the number of connections with a thread that is stuck in the service's code. For the end of a
-    /// drain of a server in which a connection holds a thread, after [`wake_idle`](Self::wake_idle).
+    /// Waits on the server's main thread until the table is empty and all accept loops have ended, and shuts those connections down that
+    /// are open at the shutdown's deadline. Returns the number of connections with a thread that is stuck in the service's code. For the
+    /// end of a drain of a server in which a connection holds a thread, after [`wake_idle`](Self::wake_idle).
     ///
     /// Calls `on_wake` at first, each time the thread was [woken](Self::wake_main), at the time that the last call returned, and
     /// after the connections were shut down.

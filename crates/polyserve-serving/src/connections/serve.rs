@@ -84,8 +84,8 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         let mut turn = Turn { is_evicted: entry.is_evicted(), ready_since, ..Turn::new(&self.server, buffers) };
         let mut step = entry.calling(|| connection.begin_turn(&mut turn));
         loop {
-            // A read, a write and a read make up most turns. They are told apart by branches, which a processor foretells better than the
-            // jump through a table that a match of all steps is.
+            // A read, a write and a read make up most turns. They are told apart by branches: a processor predicts these better than
+            // the jump through a table that a match of all steps would be.
             if let Step::Read { past_report } = step {
                 step = match socket.poll_read(cx, &mut turn.buffers.input, past_report) {
                     Poll::Ready(Ok(count)) if count > 0 => {

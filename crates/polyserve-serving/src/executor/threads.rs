@@ -27,8 +27,8 @@ const LATE_CHECK: Duration = Duration::from_millis(1);
 thread_local! {
     /// The id of the executor that owns this thread, or 0.
     static OWNER: Cell<u64> = const { Cell::new(0) };
-    /// The number of nested `close` calls of that executor on this thread. A thread that has reported its end counts as
-    /// one more for good.
+    /// The number of nested `close` calls of that executor on this thread. It is one higher for ever once the thread has reported its
+    /// end.
     static CLOSING: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -32,7 +32,7 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
     out.reserve(HEAD_ESTIMATE.saturating_add(body.len()));
     write_status(out, reply.status());
     if !reply.is_bodiless() {
-        // Each line begins with the end of the line before it: that saves a copy for a line with a value.
+        // The CRLF of a line is appended with the name of the next field: that saves a copy for each line.
         if let Some(content_type) = reply.content_type() {
             out.extend_from_slice(b"\r\nContent-Type: ");
             out.extend_from_slice(content_type.as_bytes());

@@ -89,7 +89,8 @@ impl fmt::Debug for TlsSession {
 }
 
 impl TlsSession {
-    /// The session of a new connection, which may negotiate HTTP/2 if `has_http2`. Returns `None` if the server does not speak TLS, or if rustls refuses the configuration.
+    /// The session of a new connection, which may negotiate HTTP/2 if `has_http2`. Returns `None` if the server does not speak TLS, or if
+    /// rustls refuses the configuration.
     pub fn new(server: &ServerState, has_http2: bool) -> Option<Self> {
         let config = server.config.tls.as_ref().map(if has_http2 { TlsConfig::http2 } else { TlsConfig::http1 })?;
         let connection = UnbufferedServerConnection::new(config).ok()?;
@@ -428,7 +429,7 @@ mod tests {
         client.set_buffer_limit(None);
         let mut session = TlsSession::new(server, false).expect("the server has TLS");
         while client.is_handshaking() || session.is_handshaking() {
-            assert!(!session.receive(&mut sent(&mut client), buffers, &server.shared.memory).failed);
+            assert!(!session.receive(&mut sent(&mut client), buffers, &server.http.memory).failed);
             client.read_tls(&mut buffers.sealed.as_slice()).expect("a slice can be read");
             client.process_new_packets().expect("the server speaks TLS");
             buffers.clear();
@@ -454,7 +455,7 @@ mod tests {
             while !rest.is_empty() {
                 let length = random.random_range(1..=32 * 1024).min(rest.len());
                 let (piece, others) = rest.split_at_mut(length);
-                assert!(!session.receive(piece, &mut buffers, &server.shared.memory).failed, "seed {seed}");
+                assert!(!session.receive(piece, &mut buffers, &server.http.memory).failed, "seed {seed}");
                 rest = others;
             }
             assert!(buffers.plain.ends_with(&upload), "seed {seed}");
@@ -468,7 +469,7 @@ mod tests {
         let server = ServerState::new(Echo.into_shared(), &config);
         let (mut buffers, mut session) =
             (TlsBuffers::default(), TlsSession::new(&server, false).expect("the server has TLS"));
-        assert!(session.receive(&mut [0; 64], &mut buffers, &server.shared.memory).failed);
+        assert!(session.receive(&mut [0; 64], &mut buffers, &server.http.memory).failed);
         assert_eq!((buffers.sealed.len(), buffers.sealed[0], buffers.sealed[5]), (7, 21, 2), "one fatal alert");
     }
 }

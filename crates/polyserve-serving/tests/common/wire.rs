@@ -4,7 +4,7 @@
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
-use polyserve_serving::http1::{Session, SessionBuffers, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, Session, SessionBuffers, SessionStep};
 
 /// The date of every answer in these tests.
 pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -15,7 +15,7 @@ pub(crate) type AcceptFn = Box<dyn FnMut(usize) -> usize>;
 /// One connection, seen from the client's side.
 pub(crate) struct Wire<'e> {
     pub(crate) session: Session,
-    server: &'e SharedState,
+    server: &'e HttpState,
     buffers: SessionBuffers,
     accept: AcceptFn,
     step: SessionStep,
@@ -30,12 +30,12 @@ pub(crate) const POLLS: usize = 3;
 
 impl<'e> Wire<'e> {
     /// Creates a connection to a client that accepts each write completely.
-    pub(crate) fn new(server: &'e SharedState) -> Self {
+    pub(crate) fn new(server: &'e HttpState) -> Self {
         Self::with_accept(server, Box::new(|count| count))
     }
 
     /// Creates a connection to a client that accepts as many bytes as `accept` returns, and at least one.
-    pub(crate) fn with_accept(server: &'e SharedState, accept: AcceptFn) -> Self {
+    pub(crate) fn with_accept(server: &'e HttpState, accept: AcceptFn) -> Self {
         let session = Session::new();
         let step = session.next_step();
         let mut wire =

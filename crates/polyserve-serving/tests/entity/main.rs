@@ -13,25 +13,25 @@ use polyserve_core::{
     Entity, EntityRepo, EntityRepoExt, EntityService, Identifiable, MalformedEntity, RepoError, ServerConfig,
 };
 use polyserve_memory::StdMutex;
-use polyserve_serving::http1::{SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, SessionStep};
 use repos::{FailingRepo, later};
 use wire::{DATE, Wire};
 
 /// Entity 1 in JSON.
 const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
 
-fn serve(repo: impl EntityRepo) -> SharedState {
-    SharedState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
+fn serve(repo: impl EntityRepo) -> HttpState {
+    HttpState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
 }
 
 /// Serves `repo`. If `strict`, the media type of a PUT is checked.
-fn serve_with(repo: impl EntityRepo, strict: bool) -> SharedState {
+fn serve_with(repo: impl EntityRepo, strict: bool) -> HttpState {
     let service = EntityService::new(repo).strict_media_type(strict);
-    SharedState::new(std::sync::Arc::new(service), &ServerConfig::default())
+    HttpState::new(std::sync::Arc::new(service), &ServerConfig::default())
 }
 
 /// Serves a store with entity 1.
-fn with_one() -> SharedState {
+fn with_one() -> HttpState {
     let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "aZ09", 60.750847)).is_now());
     serve(repo)
@@ -65,7 +65,7 @@ impl Response {
 }
 
 /// Sends one request in one piece.
-fn ask(server: &SharedState, bytes: &[u8]) -> Response {
+fn ask(server: &HttpState, bytes: &[u8]) -> Response {
     let mut wire = Wire::new(server);
     let step = wire.send(bytes);
     assert!(matches!(step, SessionStep::Read(_) | SessionStep::Close { .. }), "it answers now");
@@ -85,11 +85,11 @@ fn request(method: &str, target: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn get(server: &SharedState, target: &str) -> Response {
+fn get(server: &HttpState, target: &str) -> Response {
     ask(server, &request("GET", target, "", b""))
 }
 
-fn put(server: &SharedState, target: &str, body: &str) -> Response {
+fn put(server: &HttpState, target: &str, body: &str) -> Response {
     ask(server, &request("PUT", target, "", body.as_bytes()))
 }
 
@@ -201,7 +201,7 @@ fn a_list_comes_past_an_entity_without_json() {
     for name in ["a", "b!", "c", "d!", "e!", "f"] {
         assert!(repo.put(Note { name: name.into(), is_secret: name.ends_with('!') }).is_now());
     }
-    let server = SharedState::new(std::sync::Arc::new(EntityService::<_, Note>::new(repo)), &ServerConfig::default());
+    let server = HttpState::new(std::sync::Arc::new(EntityService::<_, Note>::new(repo)), &ServerConfig::default());
     let (mut seen, mut target) = (Vec::new(), "/?limit=2".to_owned());
     loop {
         let page = get(&server, &target);

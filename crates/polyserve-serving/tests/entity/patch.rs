@@ -8,13 +8,13 @@ use polyserve_core::{
     ETag, Entity, EntityRepo, EntityRepoExt, EntityService, Identifiable, ServerConfig, identifiable,
 };
 use polyserve_memory::StdMutex;
-use polyserve_serving::http1::SharedState;
+use polyserve_serving::http1::HttpState;
 use serde::{Deserialize, Serialize};
 
 use super::repos::{Contended, later};
 use super::{MEDIA_TYPES, ONE, Response, ask, get, put, request, serve, serve_with};
 
-fn patch(server: &SharedState, target: &str, body: &str) -> Response {
+fn patch(server: &HttpState, target: &str, body: &str) -> Response {
     ask(server, &request("PATCH", target, "Content-Type: application/merge-patch+json\r\n", body.as_bytes()))
 }
 
@@ -77,9 +77,9 @@ fn the_media_type() {
     }
 }
 
-fn serve_tagged<E: Identifiable>(repo: &Arc<Contended<E>>) -> SharedState {
+fn serve_tagged<E: Identifiable>(repo: &Arc<Contended<E>>) -> HttpState {
     let service = EntityService::<_, E>::new(Arc::clone(repo)).etags(true);
-    SharedState::new(Arc::new(service), &ServerConfig::default())
+    HttpState::new(Arc::new(service), &ServerConfig::default())
 }
 
 /// A store with this entity.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use polyserve_core::ServerConfig;
-use polyserve_serving::http1::{SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, SessionStep};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -94,7 +94,7 @@ fn serve<'s>(case: &Case, parts: impl Iterator<Item = &'s [u8]>, accept: AcceptF
         .max_body(case.rules.max_body)
         .requests_per_connection((case.max_requests > 0).then_some(case.max_requests));
     config.validate().unwrap();
-    let server = SharedState::new(Arc::new(Recorder { calls: Arc::clone(&recorded) }), &config);
+    let server = HttpState::new(Arc::new(Recorder { calls: Arc::clone(&recorded) }), &config);
     let mut wire = Wire::with_accept(&server, accept);
     for part in parts {
         if matches!(wire.send(part), SessionStep::Close { .. }) {

@@ -4,12 +4,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, Body, Reply, Request};
-use polyserve_serving::http1::{Session, SessionBuffers, SharedState};
+use polyserve_serving::http1::{HttpState, Session, SessionBuffers};
 
 use super::support::*;
 
 /// Serves a status and a kind of body for each path.
-fn server_by_path(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> SharedState {
+fn server_by_path(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> HttpState {
     let call = |request: &Request<'_>, body: &mut Vec<u8>| {
         body.extend_from_slice(b"in place");
         Answer::Now(match request.head.path() {

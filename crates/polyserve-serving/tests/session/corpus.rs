@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyserve_conformance::wire::{Case, CaseEnd, CaseScope, cases};
 use polyserve_core::{Echo, ServerConfig};
-use polyserve_serving::http1::{Phase, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, Phase, SessionStep};
 
 use super::support::*;
 
@@ -16,7 +16,7 @@ const MAX_SLOW: usize = 10_000;
 
 /// Returns what is wrong with the answer to a case.
 fn fault(case: &Case) -> Option<String> {
-    let server = SharedState::new(Arc::new(Echo), &case.configured(ServerConfig::default()));
+    let server = HttpState::new(Arc::new(Echo), &case.configured(ServerConfig::default()));
     let has_next = matches!(case.expected.end, CaseEnd::Keep | CaseEnd::Last | CaseEnd::Ends);
     let bytes = [case.bytes.as_slice(), if has_next { NEXT } else { b"" }].concat();
     let (output, step) = ask(&server, &bytes);

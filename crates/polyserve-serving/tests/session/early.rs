@@ -2,7 +2,7 @@
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Head, Reply};
-use polyserve_serving::http1::{Phase, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, Phase, SessionStep};
 
 use super::support::*;
 
@@ -18,7 +18,7 @@ const LENGTH: &str = "Content-Length: 5\r\n";
 const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
 
 /// Refuses `/no` before the body is read.
-fn refusing_server() -> SharedState {
+fn refusing_server() -> HttpState {
     fn early(head: &Head<'_>) -> Option<Reply> {
         head.target.starts_with("/no").then(|| Reply::problem(StatusCode::FORBIDDEN, "Not here."))
     }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, Body, Reply, Request, ServerConfig, Service};
-use polyserve_serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, Phase, Session, SessionBuffers, SessionStep};
 
 use super::support::*;
 
 /// Checks that the status and the connection are the same in one piece and byte by byte.
 #[track_caller]
-fn check(server: &SharedState, bytes: &[u8], status: u16) -> String {
+fn check(server: &HttpState, bytes: &[u8], status: u16) -> String {
     let (output, step) = ask_twice(server, bytes);
     let (codes, closes) = statuses(output.as_bytes());
     assert_eq!((codes, closes), (vec![status], usize::from(status != 200)), "{output}");
@@ -154,7 +154,7 @@ impl Service for OneLargeBody {
 #[test]
 fn connections_share_the_memory_budget() {
     let config = ServerConfig::default().memory(1 << 20);
-    let server = SharedState::new(Arc::new(OneLargeBody), &config);
+    let server = HttpState::new(Arc::new(OneLargeBody), &config);
     let mut buffers = SessionBuffers::new();
     let mut ask = |session: &mut Session, request: &[u8], sent: usize| {
         let _ = session.receive(request, &mut server.turn(&mut buffers));
@@ -224,7 +224,7 @@ fn a_request_is_refused_before_it_is_done_if_its_answer_may_not_fit() {
 /// thread gave it to a second answer.
 #[test]
 fn a_large_answer_keeps_its_room_while_it_is_sent() {
-    let server = SharedState::new(Arc::new(OneLargeBody), &ServerConfig::default().memory(1 << 20));
+    let server = HttpState::new(Arc::new(OneLargeBody), &ServerConfig::default().memory(1 << 20));
     for last in ["", "Connection: close\r\n"] {
         let get = format!("GET / HTTP/1.1\r\nHost: a\r\n{last}\r\n").into_bytes();
         let [(mut slow, mut slow_buffers), (mut other, mut other_buffers)] =
@@ -241,7 +241,7 @@ fn a_large_answer_keeps_its_room_while_it_is_sent() {
 /// Requests that are read and answered in one turn use no budget, pipelined or not.
 #[test]
 fn a_small_exchange_reserves_nothing() {
-    let server = SharedState::new(Arc::new(polyserve_core::Echo), &ServerConfig::default());
+    let server = HttpState::new(Arc::new(polyserve_core::Echo), &ServerConfig::default());
     let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     for length in [0, 100, 4000] {
         let body = "x".repeat(length);

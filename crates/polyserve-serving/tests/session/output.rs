@@ -2,7 +2,7 @@
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, Body, Reply};
-use polyserve_serving::http1::{OUTPUT_BOUND, Phase, Session, SessionBuffers, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, OUTPUT_BOUND, Phase, Session, SessionBuffers, SessionStep};
 
 use super::support::*;
 
@@ -78,7 +78,7 @@ fn a_cut_connection_counts_what_was_wholly_written() {
 }
 
 /// Serves answers with `size` bytes of body.
-fn large(size: usize) -> SharedState {
+fn large(size: usize) -> HttpState {
     let call = move |_: &polyserve_core::Request<'_>, body: &mut Vec<u8>| {
         body.resize(size, b'.');
         Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::InPlace))

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, Reply, Request};
-use polyserve_serving::http1::{Phase, SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, Phase, SessionStep};
 
 use super::support::*;
 
@@ -33,7 +33,7 @@ impl Drop for Bomb {
 }
 
 /// Serves a service that panics at the point that the path names.
-fn panicky(panic: fn() -> !) -> SharedState {
+fn panicky(panic: fn() -> !) -> HttpState {
     let call = move |request: &Request<'_>, body: &mut Vec<u8>| match request.head.target {
         "/call" => {
             body.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\nhalf an answer");

@@ -7,7 +7,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{
     Answer, Body, Completer, Head, Problem, Reply, Request, ServerConfig, Service, promise, reason_phrase,
 };
-use polyserve_serving::http1::{SessionStep, SharedState};
+use polyserve_serving::http1::{HttpState, SessionStep};
 
 pub(crate) use crate::wire::{DATE, Wire};
 
@@ -42,20 +42,20 @@ pub(crate) fn server_by(
     change: impl FnOnce(&mut ServerConfig),
     call: impl Fn(&Request<'_>, &mut Vec<u8>) -> Answer<Reply> + Send + Sync + 'static,
     head: impl Fn(&Head<'_>) -> Option<Reply> + Send + Sync + 'static,
-) -> SharedState {
+) -> HttpState {
     let mut config = ServerConfig::default();
     change(&mut config);
     config.validate().expect("the tests' limits are valid");
-    SharedState::new(Arc::new(By { call, head }), &config)
+    HttpState::new(Arc::new(By { call, head }), &config)
 }
 
 /// Serves [`echo`] with a configuration changed by `change`.
-pub(crate) fn server_with(change: impl FnOnce(&mut ServerConfig)) -> SharedState {
+pub(crate) fn server_with(change: impl FnOnce(&mut ServerConfig)) -> HttpState {
     server_by(change, echo, |_| None)
 }
 
 /// Serves [`echo`].
-pub(crate) fn server() -> SharedState {
+pub(crate) fn server() -> HttpState {
     server_with(|_| ())
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn get(path: &str) -> String {
 
 /// Sends `bytes` in one piece over a new connection, and ends it. Returns the output, and the session's `SessionStep` before
 /// the end.
-pub(crate) fn ask(server: &SharedState, bytes: &[u8]) -> (String, SessionStep) {
+pub(crate) fn ask(server: &HttpState, bytes: &[u8]) -> (String, SessionStep) {
     let mut wire = Wire::new(server);
     let step = wire.send(bytes);
     let _ = wire.end();
@@ -123,7 +123,7 @@ pub(crate) fn ask(server: &SharedState, bytes: &[u8]) -> (String, SessionStep) {
 }
 
 /// Does the same as [`ask`], but sends byte by byte.
-pub(crate) fn ask_slowly(server: &SharedState, bytes: &[u8]) -> (String, SessionStep) {
+pub(crate) fn ask_slowly(server: &HttpState, bytes: &[u8]) -> (String, SessionStep) {
     let mut wire = Wire::new(server);
     let mut step = wire.session.next_step();
     for byte in bytes.chunks(1) {
@@ -138,7 +138,7 @@ pub(crate) fn ask_slowly(server: &SharedState, bytes: &[u8]) -> (String, Session
 
 /// Does the same as [`ask`], and then byte by byte, which must give the same.
 #[track_caller]
-pub(crate) fn ask_twice(server: &SharedState, bytes: &[u8]) -> (String, SessionStep) {
+pub(crate) fn ask_twice(server: &HttpState, bytes: &[u8]) -> (String, SessionStep) {
     let asked = ask(server, bytes);
     assert_eq!(ask_slowly(server, bytes), asked, "b\"{}\" byte by byte", bytes.escape_ascii());
     asked
@@ -169,7 +169,7 @@ impl Promised {
 }
 
 /// Serves `/later...` with promises, and everything else with [`echo`].
-pub(crate) fn server_later(change: impl FnOnce(&mut ServerConfig)) -> (SharedState, Promised) {
+pub(crate) fn server_later(change: impl FnOnce(&mut ServerConfig)) -> (HttpState, Promised) {
     let promised = Promised::default();
     let promises = promised.clone();
     let call = move |request: &Request<'_>, body: &mut Vec<u8>| {

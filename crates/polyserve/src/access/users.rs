@@ -8,15 +8,16 @@
 //! ```
 //!
 //! The file has SHA-256 of each token, so it does not tell a token. A token must be random: a short or a chosen one can be found by
-//! trying. [`token_line`] writes a line. A name may have several lines, so a new token is added before an old one is removed. Empty lines, and
-//! lines that begin with `#`, say nothing.
+//! trying. [`token_line`] writes a line. A name may have several lines, so a new token is added before an old one is removed. Empty
+//! lines, and lines that begin with `#`, say nothing.
 //!
 //! A line with `san:NAME` is the user of a client certificate with this subject alternative name: a DNS name, compared without regard to
 //! case, or a URI such as `spiffe://example.org/shop`, compared byte by byte. The server verifies the certificate in the handshake, with
 //! [`TlsConfig::with_client_ca`](polyserve_core::TlsConfig::with_client_ca). If several lines fit, the first one counts.
 //!
-//! Cost of a lookup of a certificate: the shared side of a lock, and comparisons with the names of all lines. Of a token: SHA-256 of the token, the shared side of a lock, and a comparison with the hash of every user. It takes the same time
-//! whichever user is found, and how much of a hash agrees.
+//! Cost of a lookup of a certificate: the shared side of a lock, and comparisons with the names of all lines. Of a token: SHA-256 of the
+//! token, the shared side of a lock, and a comparison with the hash of every user. It takes the same time whichever user is found, and
+//! how much of a hash agrees.
 
 use std::error::Error;
 use std::fmt;

@@ -259,8 +259,8 @@ impl Catalog {
         known.map_err(|error| self.short_server_names().fold(error, |error, (short, _)| error.or(short)))
     }
 
-    /// Returns the repo with this name. `ordered/REPO` is one that can be scanned, over another one. `NAME:LOCATION` names a repo at a location, and `NAME/REPO:LOCATION` one that stands
-    /// on another repo in memory than its usual one.
+    /// Returns the repo with this name. `ordered/REPO` is one that can be scanned, over another one. `NAME:LOCATION` names a repo at a
+    /// location, and `NAME/REPO:LOCATION` one that stands on another repo in memory than its usual one.
     ///
     /// # Errors
     ///
@@ -389,8 +389,8 @@ impl Catalog {
 ///
 /// # Errors
 ///
-/// Returns [`BuildError::Unknown`] with the known names if the name is unknown, and [`BuildError::Io`] if the system refuses a thread that the
-/// repo needs.
+/// Returns [`BuildError::Unknown`] with the known names if the name is unknown, and [`BuildError::Io`] if the system refuses a thread
+/// that the repo needs.
 ///
 /// ```
 /// # #[cfg(feature = "memory")] {

@@ -8,7 +8,8 @@ use super::{Promise, RepoEntry};
 /// Returns the entry of the repo at a location, over another repo if one is named.
 type At = Arc<dyn Fn(&str, Option<&RepoEntry>) -> RepoEntry + Send + Sync>;
 
-/// A kind of repo that needs a location, with a name like the scheme of a URL. [`Catalog::repo`](super::Catalog::repo) makes an entry from `NAME:LOCATION`.
+/// A kind of repo that needs a location, with a name like the scheme of a URL. [`Catalog::repo`](super::Catalog::repo) makes an entry
+/// from `NAME:LOCATION`.
 ///
 /// ```
 /// use polyserve::catalog::{Catalog, Entry, RepoScheme, Promise};

@@ -68,7 +68,8 @@ pub const READY: &str = "POLYSERVE_READY";
 /// The variable with the file of the settings of `polyserve serve`, in TOML. Without it there is none.
 pub const CONFIG: &str = "POLYSERVE_CONFIG";
 
-/// The variable with the path of the socket at which a process of `polyserve serve` takes over from the one before. Without it there is none.
+/// The variable with the path of the socket at which a process of `polyserve serve` takes over from the one before. Without it there is
+/// none.
 pub const HANDOVER: &str = "POLYSERVE_HANDOVER";
 
 /// The variable with the file of the server's certificate, in PEM form. Without it the server does not speak TLS.

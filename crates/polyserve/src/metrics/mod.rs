@@ -135,9 +135,10 @@ impl Metrics {
         config
     }
 
-    /// Returns the repo with its operations counted, by name and kind of error. Those that it answers later are measured too, as an engine behind
-    /// the network and a log on a disk do; an answer that is there at once takes less time than two looks at the clock. Cost: an addition to a number
-    /// of the thread; and for a later answer two looks at the clock, an allocation, and the addition to a histogram.
+    /// Returns the repo with its operations counted, by name and kind of error. Those that it answers later are measured too, as an
+    /// engine behind the network and a log on a disk do; an answer that is there at once takes less time than two looks at the clock.
+    /// Cost: an addition to a number of the thread; and for a later answer two looks at the clock, an allocation, and the addition to a
+    /// histogram.
     ///
     /// What the repo [counts itself](EntityRepo::figures) is shown too, also after the repo has ended. Figures of several stores that have
     /// the same name are added.

@@ -1,4 +1,5 @@
-//! A repo of which the operations are counted, with the durations of those that take time: [`Metrics::observe_store`](super::Metrics::observe_store).
+//! A repo of which the operations are counted, with the durations of those that take time:
+//! [`Metrics::observe_store`](super::Metrics::observe_store).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

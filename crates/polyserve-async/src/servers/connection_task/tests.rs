@@ -22,7 +22,7 @@ impl Service for Silent {
 
 /// A connection on the server's side, and its client.
 struct Pair {
-    registry: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
+    table: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>,
     connection: ConnectionTask<TokioSocket>,
     client: TcpStream,
@@ -33,9 +33,9 @@ fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Pair {
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (socket, _) = listener.accept().unwrap();
     socket.set_nonblocking(true).unwrap();
-    let registry = ConnectionTable::multiplexed(Arc::new(polyserve_serving::ServerState::new(service, config)), 0);
-    let connection = ConnectionTask::admit(&registry, socket, 0).unwrap();
-    Pair { registry, entry: Arc::clone(&connection.entry), connection, client }
+    let table = ConnectionTable::multiplexed(Arc::new(polyserve_serving::ServerState::new(service, config)), 0);
+    let connection = ConnectionTask::admit(&table, socket, 0).unwrap();
+    Pair { table, entry: Arc::clone(&connection.entry), connection, client }
 }
 
 /// Regression test: the linger deadline was checked only if the socket was empty. A refused client that kept sending
@@ -43,14 +43,14 @@ fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Pair {
 #[test]
 fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     let config = ServerConfig::default().linger_timeout(Duration::ZERO);
-    let Pair { registry: _registry, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
+    let Pair { table: _table, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
     client.set_nonblocking(true).unwrap();
     let _ = client.write(b"G@T / HTTP/1.1\r\n\r\n").unwrap();
     while client.write(&[b'x'; 64 * 1024]).is_ok() {}
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
-        cx.waker().wake_by_ref(); // no main thread sweeps the registry here
+        cx.waker().wake_by_ref(); // no main thread sweeps the table here
         polled
     }));
     let rest = entry.with_fd(|socket| net::receive(socket, &mut [0; 16]));
@@ -61,7 +61,7 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
 /// request again.
 #[test]
 fn a_request_is_cut_once() {
-    let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Silent), &ServerConfig::default());
+    let Pair { table, entry, mut connection, mut client } = connect(Arc::new(Silent), &ServerConfig::default());
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(poll_fn(|cx| {
@@ -72,10 +72,10 @@ fn a_request_is_cut_once() {
         }
         Poll::Ready(())
     }));
-    registry.server.shutdown.begin(Instant::now());
-    assert_eq!(registry.supervise().cut, 1);
+    table.server.shutdown.begin(Instant::now());
+    assert_eq!(table.supervise().cut, 1);
     drop(connection);
-    assert_eq!(registry.server.drained(0).cut, 1);
+    assert_eq!(table.server.drained(0).cut, 1);
 }
 
 /// Regression test: the process was stopped for longer than a timeout. A request that had arrived in time was not
@@ -83,7 +83,7 @@ fn a_request_is_cut_once() {
 #[test]
 fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
     let config = ServerConfig::default().first_byte_timeout(Duration::ZERO);
-    let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
+    let Pair { table, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     // The runtime polls its sockets only when this future is pending.
     runtime.block_on(poll_fn(|cx| {
@@ -96,5 +96,5 @@ fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
         let _ = Pin::new(&mut connection).poll(cx);
         Poll::Ready(())
     }));
-    assert_eq!(registry.server.drained(0).answered, 1);
+    assert_eq!(table.server.drained(0).answered, 1);
 }

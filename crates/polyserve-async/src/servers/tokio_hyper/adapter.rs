@@ -118,7 +118,7 @@ impl BodyBuffer {
 impl Adapter {
     /// Takes the body of the present request. `None` if it did not come with the head, or is too large.
     fn whole_body(&self) -> Option<Vec<u8>> {
-        self.connection.state().take_body(self.connection.server().shared.limits.max_body)
+        self.connection.state().take_body(self.connection.server().http.limits.max_body)
     }
 
     /// Answers a request with a body. This is a block because an `async fn` would keep its arguments twice.
@@ -164,14 +164,14 @@ impl Adapter {
     /// Returns whether the body of the present request arrived with its head, and the body, or the answer if it is too large.
     fn request_body(&self, parts: &Parts, incoming: Incoming) -> (bool, Result<RequestBody, Reply>) {
         let state = self.connection.state();
-        let fits = state.present.body_length <= self.connection.server().shared.limits.max_body as u64;
+        let fits = state.present.body_length <= self.connection.server().http.limits.max_body as u64;
         let body = || RequestBody::new(&self.connection, &state, parts, incoming);
         (state.present.body_has_arrived, fits.then(body).ok_or_else(|| reply_to(TOO_LARGE, self.connection.server())))
     }
 
     /// Calls `Service::head`. Returns its answer as an error if it refuses the request.
     fn show_head(&self, parts: &Parts) -> Result<(), Reply> {
-        let service = &self.connection.server().shared.service;
+        let service = &self.connection.server().http.service;
         let refused = head::convert(parts, |line, headers| {
             let head = self.complete_head(parts, &line, headers);
             self.connection.calling(|| service.head(&head)).unwrap_or_else(Some)
@@ -198,19 +198,18 @@ impl Adapter {
     /// not fit into memory.
     fn ask(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> Answer<Reply> {
         let server = self.connection.server();
-        if !server.shared.memory.admits(MethodClass::of(request.head.method)) {
-            return Answer::Now(server.shared.memory.refuse());
+        if !server.http.memory.admits(MethodClass::of(request.head.method)) {
+            return Answer::Now(server.http.memory.refuse());
         }
-        let (service, draining) = (&server.shared.service, server.shutdown.is_begun());
-        let client = server.shared.client(self.connection.peer, request.head.headers);
-        let mut request =
-            request.with_peer(client).with_draining(draining).with_max_body(server.shared.limits.max_body);
-        if server.shared.admission.is_some() {
+        let (service, draining) = (&server.http.service, server.shutdown.is_begun());
+        let client = server.http.client(self.connection.peer, request.head.headers);
+        let mut request = request.with_peer(client).with_draining(draining).with_max_body(server.http.limits.max_body);
+        if server.http.admission.is_some() {
             request = request.with_arrived(self.connection.state().arrived);
         }
         let mut call =
             |request| self.connection.calling(|| service.call(request, in_place)).unwrap_or_else(Answer::Now);
-        if server.shared.on_answer.is_none() {
+        if server.http.on_answer.is_none() {
             return call(request);
         }
         let notes = RequestNotes::new();
@@ -232,7 +231,7 @@ impl Adapter {
 
     /// Admits a request to a `tower::Service`. Any other service is called behind its admission.
     fn admit(&self, parts: &Parts) -> Result<Option<AdmittedRequest>, Reply> {
-        let Some(admission) = &self.connection.server().shared.admission else { return Ok(None) };
+        let Some(admission) = &self.connection.server().http.admission else { return Ok(None) };
         let arrived = self.connection.state().arrived;
         head::convert(parts, |line, headers| admission.admit(&self.complete_head(parts, &line, headers), arrived))?
             .map(Some)
@@ -240,7 +239,7 @@ impl Adapter {
 
     /// Calls a `tower::Service`, and waits for the head of its answer.
     async fn answer_tower(self, call: TowerCall, parts: Parts, incoming: Incoming) -> Response<AnswerBody> {
-        let (shared, method) = (&self.connection.server().shared, MethodClass::of(&parts.method));
+        let (state, method) = (&self.connection.server().http, MethodClass::of(&parts.method));
         let has_body = !incoming.is_end_stream();
         let (_, body) = self.request_body(&parts, incoming);
         let _permit = match self.admit(&parts) {
@@ -249,7 +248,7 @@ impl Adapter {
             Err(reply) => return self.respond(reply, Vec::new(), parts.headers, None),
         };
         let body = match body {
-            Ok(_) if !shared.memory.admits(method) => return self.refuse(shared.memory.refuse(), parts.headers),
+            Ok(_) if !state.memory.admits(method) => return self.refuse(state.memory.refuse(), parts.headers),
             Ok(body) => body,
             Err(reply) => return self.refuse(reply, parts.headers),
         };
@@ -267,7 +266,7 @@ impl Adapter {
             }
             Ok(Ok(response)) => return self.respond_stream(response, method),
             Ok(Err(error)) => {
-                self.connection.calling(move || service_failed(&shared.failures, &*error)).unwrap_or_else(|reply| reply)
+                self.connection.calling(move || service_failed(&state.failures, &*error)).unwrap_or_else(|reply| reply)
             }
             Err(reply) => reply,
         };
@@ -312,7 +311,7 @@ impl Adapter {
             }
         };
         let Some(body) = AnswerBody::new(&self.connection, bytes, None, method) else {
-            return self.respond(self.connection.server().shared.memory.refuse(), Vec::new(), HeaderMap::new(), None);
+            return self.respond(self.connection.server().http.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
         let mut response = Response::new(body);
         *response.status_mut() = status;
@@ -339,7 +338,7 @@ impl Adapter {
             Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new(), None),
         };
         let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, Some(stream), Some(method)) else {
-            return self.respond(self.connection.server().shared.memory.refuse(), Vec::new(), HeaderMap::new(), None);
+            return self.respond(self.connection.server().http.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
         let mut response = Response::from_parts(parts, body);
         self.finish(&mut response);
@@ -355,7 +354,7 @@ impl Adapter {
         let is_1_0 = close && self.connection.state().present.is_1_0;
         *response.version_mut() = if is_1_0 { Version::HTTP_10 } else { Version::HTTP_11 };
         let body = response.body();
-        if !body.is_one_piece() || self.connection.server().shared.on_answer.is_some() {
+        if !body.is_one_piece() || self.connection.server().http.on_answer.is_some() {
             self.connection.state().begin_sending(response.status(), body.is_large());
         }
     }

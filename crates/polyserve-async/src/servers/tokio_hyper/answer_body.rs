@@ -36,7 +36,7 @@ pub(super) fn finish(shared: &HyperShared, headers: &mut HeaderMap, close: bool)
 /// Reserves memory for a body of known length, until the client has taken it. Returns `None` if there is none, and the answer
 /// may be refused because its request is safe. `method`: `None` for an answer of the server in place of the service.
 pub(super) fn reserve(connection: &ConnectionState, method: Option<MethodClass>, length: u64) -> Option<Reservation> {
-    let (memory, mut reservation) = (&connection.server().shared.memory, Reservation::default());
+    let (memory, mut reservation) = (&connection.server().http.memory, Reservation::default());
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     match method {
         Some(method) if method.is_safe() => return reservation.try_set(memory, length).then_some(reservation),

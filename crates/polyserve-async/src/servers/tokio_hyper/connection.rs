@@ -90,7 +90,7 @@ pub(super) enum Close {
 impl ConnectionState {
     /// Closes the socket. Returns what is to be polled until it is closed, if that takes time.
     pub(super) fn close_socket(&self, close: Close) -> Option<BoxFuture<()>> {
-        let (registry, entry) = (&self.shared.registry, &self.entry);
+        let (table, entry) = (&self.shared.table, &self.entry);
         let is_over = match close {
             Close::AtOnce => true,
             Close::AfterLastAnswer => {
@@ -102,12 +102,12 @@ impl ConnectionState {
         if is_over || entry.with_fd(|socket| net::end_output(socket)).is_err() {
             return None;
         }
-        if close == Close::Leave || !registry.begin_linger(entry) {
+        if close == Close::Leave || !table.begin_linger(entry) {
             let leave = |socket: BorrowedFd<'_>| with_buffers(|buffers| net::leave(socket, &mut buffers.input));
             let _ = entry.with_fd(leave); // an error: the client is gone
             return None;
         }
-        Some(Box::pin(ConnectionTask::new(Arc::clone(registry), Arc::clone(entry), Connection::lingering())))
+        Some(Box::pin(ConnectionTask::new(Arc::clone(table), Arc::clone(entry), Connection::lingering())))
     }
 }
 
@@ -176,7 +176,7 @@ impl HyperConnection {
 
     /// Notes the waker of the task.
     fn set_waker(&mut self, cx: &Context<'_>) {
-        let is_stamped = self.server().shared.admission.is_some();
+        let is_stamped = self.server().http.admission.is_some();
         if self.task.renew(cx.waker(), is_stamped) {
             let task = self.task.waker().unwrap_or(cx.waker()).clone();
             self.entry().set_waker(&task);
@@ -265,7 +265,7 @@ impl HyperConnection {
             return StepResult::Continue; // the output is sent together with that of the next poll
         }
         state.send(&self.state, false);
-        state.input.reserve(&self.server().shared.memory);
+        state.input.reserve(&self.server().http.memory);
         self.is_blocked = !state.output.is_empty();
         // If hyper has nothing but the socket to wait for, the wake was for the body of a request that is answered.
         let is_at_rest = self.service.tower.is_none() && events.input_drained && state.is_reading();
@@ -400,7 +400,7 @@ impl HyperConnection {
         if self.waiting != waiting {
             self.waiting = waiting;
             self.since = match waiting {
-                // Only TLS has waits that began before: without it, the lock is not worth the question.
+                // Only with TLS may the wait have begun before now, so only then it is worth the lock.
                 WaitReason::Stage(_, stage) if self.server().has_tls() => self.state.state().wait_since(stage, now),
                 _ => now,
             };
@@ -438,12 +438,12 @@ impl HyperConnection {
         {
             wake_at = wake_at.min(silent_until);
         }
-        self.shared().registry.set_deadline(self.entry(), wake_at);
+        self.shared().table.set_deadline(self.entry(), wake_at);
         if waiting.is_busy() {
-            self.shared().registry.set_busy(self.entry());
+            self.shared().table.set_busy(self.entry());
         } else {
             let has_sent = matches!(waiting, WaitReason::Stage(1.., _));
-            self.entry().set_idle(|| self.shared().registry.idle_since(self.since, has_sent));
+            self.entry().set_idle(|| self.shared().table.idle_since(self.since, has_sent));
         }
         StepResult::Wait
     }
@@ -517,7 +517,7 @@ impl HyperConnection {
     fn abandon(&mut self) -> StepResult {
         let busy = std::mem::take(&mut self.is_blocked) || (self.close.is_none() && self.state.state().is_busy());
         if busy && self.server().is_over() {
-            self.shared().registry.count_cut(self.entry());
+            self.shared().table.count_cut(self.entry());
         }
         self.close = Some(Close::AtOnce);
         self.hyper = None;
@@ -533,8 +533,8 @@ impl Future for HyperConnection {
         connection.set_waker(cx);
         match &mut connection.successor {
             Some(successor) => successor.as_mut().poll(cx),
-            // A yield is to be stamped too.
-            None => match connection.task.waker().filter(|_| connection.server().shared.admission.is_some()).cloned() {
+            // With an overload policy, the time at which the task has yielded is noted too.
+            None => match connection.task.waker().filter(|_| connection.server().http.admission.is_some()).cloned() {
                 Some(waker) => connection.run(&mut Context::from_waker(&waker)),
                 None => connection.run(cx),
             },
@@ -556,6 +556,6 @@ impl Drop for HyperConnection {
         let mut state = self.state.state();
         (state.input, state.output) = (Input::default(), Output::default());
         drop(state);
-        self.shared().registry.remove(self.entry());
+        self.shared().table.remove(self.entry());
     }
 }

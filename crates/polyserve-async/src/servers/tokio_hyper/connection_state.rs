@@ -39,7 +39,7 @@ use crate::servers::toolkit::{AsyncConnection, TokioSocket};
 
 /// The state that all connections of a run share.
 pub(crate) struct HyperShared {
-    pub(super) registry: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
+    pub(super) table: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     pub(super) builder: http1::Builder,
     pub(super) server_header: Option<HeaderValue>,
     /// Serves a connection that begins with HTTP/2's preface. `None` if HTTP/2 is off.
@@ -194,7 +194,7 @@ pub(super) struct PendingReport {
 impl PendingReport {
     /// Notes that bytes were read.
     fn received(&mut self, server: &ServerState) {
-        if server.shared.on_answer.is_some() {
+        if server.http.on_answer.is_some() {
             self.last_read = Some(Instant::now());
         }
     }
@@ -209,7 +209,7 @@ impl PendingReport {
         if self.last_read.is_some() {
             self.line = Some(Box::new((head.method.clone(), head.target.to_owned(), head.version)));
         }
-        if server.shared.reports_agents {
+        if server.http.reports_agents {
             self.agent.get_or_insert_default().set(|name| head.headers.get(name));
         }
     }
@@ -234,7 +234,7 @@ impl PendingReport {
 /// Returns the address of the client of a request with these fields, on a connection with `peer`.
 #[cfg(any(feature = "http2", feature = "tower"))]
 pub(super) fn client(server: &ServerState, peer: Option<SocketAddr>, fields: &http::HeaderMap) -> Option<SocketAddr> {
-    let proxies = &server.shared.proxies;
+    let proxies = &server.http.proxies;
     if proxies.is_empty() {
         return peer;
     }
@@ -253,7 +253,7 @@ impl ConnectionState {
     }
 
     pub(super) fn server(&self) -> &ServerState {
-        &self.shared.registry.server
+        &self.shared.table.server
     }
 
     /// Returns the address of the client of a request with these fields.
@@ -291,21 +291,21 @@ impl ConnectionState {
     #[cold]
     pub(super) fn panicked(&self, panic: Box<dyn Any + Send>) -> Reply {
         self.server().count_panic();
-        panicked(&self.server().shared.failures, panic)
+        panicked(&self.server().http.failures, panic)
     }
 
     /// Drops a future or a body of the service. Its destructor may panic.
     pub(super) fn abandon<F>(&self, foreign: F) {
         if let Err(panic) = self.entry.calling(|| catch_unwind(AssertUnwindSafe(|| drop(foreign)))) {
             self.server().count_panic();
-            let (failures, text) = (&self.server().shared.failures, text_of(panic));
+            let (failures, text) = (&self.server().http.failures, text_of(panic));
             polyserve_core::throttled!(of failures, warn, text, "what a service returned panicked in its destructor");
         }
     }
 
     /// Reports an answer that was made, if a hook sees the answers.
     pub(super) fn report_answer<'r>(&self, report: impl FnOnce() -> AnswerReport<'r>) {
-        if let Some(hook) = &self.server().shared.on_answer {
+        if let Some(hook) = &self.server().http.on_answer {
             hook.call(&report());
         }
     }
@@ -367,7 +367,7 @@ impl RequestState {
         };
         self.report.begin();
         self.report.set_line(&parsed.head, connection.server());
-        self.report.client = connection.server().shared.client(connection.peer, parsed.head.headers);
+        self.report.client = connection.server().http.client(connection.peer, parsed.head.headers);
         self.stage = if body_is_open { Stage::Body } else { Stage::Answer };
         if let Some(turn) = &mut self.turn {
             turn.count_request();
@@ -446,7 +446,7 @@ impl RequestState {
     ) -> Poll<io::Result<()>> {
         self.must_read = false;
         self.report.received(connection.server());
-        let limits = &connection.server().shared.limits;
+        let limits = &connection.server().http.limits;
         if self.input.has_unread() {
             return match self.input.append(new, limits) {
                 true => self.pass_on(connection, to),
@@ -489,7 +489,7 @@ impl RequestState {
         to: &mut ReadBufCursor<'_>,
     ) -> (usize, Poll<io::Result<()>>) {
         let (mut fields, mut begins_body) = (Fields::new(), false);
-        let (skipped, next) = self.input.next(bytes, &connection.server().shared.limits, last_heads, &mut fields);
+        let (skipped, next) = self.input.next(bytes, &connection.server().http.limits, last_heads, &mut fields);
         match next {
             Next::Part => {}
             Next::Head(parsed) => {

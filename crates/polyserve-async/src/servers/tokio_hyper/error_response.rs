@@ -43,7 +43,7 @@ pub(super) const OUT_OF_MEMORY: Refusal =
 /// The answer to a refused request.
 pub(super) fn reply_to(refusal: Refusal, server: &ServerState) -> Reply {
     match refusal.status {
-        StatusCode::SERVICE_UNAVAILABLE => server.shared.memory.refuse(),
+        StatusCode::SERVICE_UNAVAILABLE => server.http.memory.refuse(),
         status => Reply::problem(status, refusal.detail),
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn reply_to(refusal: Refusal, server: &ServerState) -> Reply {
 /// larger than hyper counts, or the target is not valid for the `http` crate.
 pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState) {
     let status = state.output.discard_present().and_then(|code| StatusCode::from_u16(code).ok());
-    let refusal = if state.present.body_length > connection.server().shared.limits.max_body as u64 {
+    let refusal = if state.present.body_length > connection.server().http.limits.max_body as u64 {
         TOO_LARGE
     } else {
         let status = status.unwrap_or(StatusCode::BAD_REQUEST);

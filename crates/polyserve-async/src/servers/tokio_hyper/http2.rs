@@ -217,13 +217,13 @@ impl Http2Connection {
         if untaken.is_some_and(|untaken| untaken <= now) {
             return Poll::Ready(());
         }
-        let (registry, entry) = (&self.connection.shared.registry, &self.connection.entry);
-        registry.set_deadline(entry, untaken.map_or(self.deadline, |untaken| self.deadline.min(untaken)));
+        let (table, entry) = (&self.connection.shared.table, &self.connection.entry);
+        table.set_deadline(entry, untaken.map_or(self.deadline, |untaken| self.deadline.min(untaken)));
         match waiting {
-            None | Some(Http2Wait::Written) => registry.set_busy(entry),
+            None | Some(Http2Wait::Written) => table.set_busy(entry),
             Some(Http2Wait::Idle) => {
                 self.streams.turn.begin(); // the next request comes after a look at the sockets
-                entry.set_idle(|| registry.idle_since(now, true));
+                entry.set_idle(|| table.idle_since(now, true));
             }
             Some(Http2Wait::Left) => drop(entry.set_quiet()),
         }
@@ -272,7 +272,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let connection = Arc::clone(open.connection());
             let (method, uri) = (request.method().clone(), request.uri().clone());
             let client = connection.client(request.headers());
-            let agent = connection.server().shared.reports_agents.then(|| {
+            let agent = connection.server().http.reports_agents.then(|| {
                 let mut agent = AgentFields::default();
                 agent.set(|name| request.headers().get(name).map(HeaderValue::as_bytes));
                 agent
@@ -285,7 +285,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             }
             let (class, length) = (Some(MethodClass::of(&method)), response.body().len() as u64);
             let reservation = reserve(&connection, class, length).unwrap_or_else(|| {
-                response = crate::tower::response(connection.server().shared.memory.refuse(), Vec::new(), &method);
+                response = crate::tower::response(connection.server().http.memory.refuse(), Vec::new(), &method);
                 Reservation::default()
             });
             finish(&connection.shared, response.headers_mut(), false);
@@ -335,14 +335,14 @@ async fn answer_to(
     notes: &mut RequestNotes,
 ) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
-    let arrived = server.shared.admission.as_ref().map(|_| Instant::now());
+    let arrived = server.http.admission.as_ref().map(|_| Instant::now());
     streams.turn.admitted().await;
-    if parts.headers.len() > server.shared.limits.max_headers {
+    if parts.headers.len() > server.http.limits.max_headers {
         return Err(too_many_fields());
     }
     check_head(parts, server)?;
     let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), notes: Mutex::default(), arrived });
-    let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.shared);
+    let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.http);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let has_body = !body.is_end_stream();
     let note = |bytes: usize| received.store(bytes as u64, Ordering::Relaxed);
@@ -360,8 +360,8 @@ async fn answer_to(
     if has_body {
         streams.turn.admitted().await;
     }
-    if !server.shared.memory.admits(MethodClass::of(&parts.method)) {
-        return Err(server.shared.memory.refuse());
+    if !server.http.memory.admits(MethodClass::of(&parts.method)) {
+        return Err(server.http.memory.refuse());
     }
     let called = service.call_with(parts, &body);
     *notes = lock(&tracked.notes).take();
@@ -460,11 +460,11 @@ impl Service for TrackedService {
         let _call = ServiceCallCount::new(&self.streams);
         let connection = &self.streams.connection;
         let draining = connection.server().shutdown.is_begun();
-        let client = connection.server().shared.client(connection.peer, request.head.headers);
+        let client = connection.server().http.client(connection.peer, request.head.headers);
         let mut request = request.with_peer(client).with_draining(draining).with_arrived(self.arrived);
         request.head.certificate = connection.certificate.get();
         let notes = RequestNotes::new();
-        let call = || connection.server().shared.service.call(request.with_notes(Some(&notes)), body);
+        let call = || connection.server().http.service.call(request.with_notes(Some(&notes)), body);
         let called = catch_unwind(AssertUnwindSafe(call));
         *lock(&self.notes) = notes;
         called.unwrap_or_else(|panic| Answer::Now(connection.panicked(panic)))
@@ -474,7 +474,7 @@ impl Service for TrackedService {
         let _call = ServiceCallCount::new(&self.streams);
         let connection = &self.streams.connection;
         let shown = Head { certificate: connection.certificate.get(), ..*head };
-        let asked = catch_unwind(AssertUnwindSafe(|| connection.server().shared.service.head(&shown)));
+        let asked = catch_unwind(AssertUnwindSafe(|| connection.server().http.service.head(&shown)));
         asked.unwrap_or_else(|panic| Some(connection.panicked(panic)))
     }
 }

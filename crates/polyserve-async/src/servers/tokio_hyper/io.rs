@@ -84,7 +84,7 @@ impl Read for HyperIo {
                         return Poll::Ready(Ok(()));
                     }
                     Poll::Ready(Ok(count)) => {
-                        connection.shared.registry.set_busy(&connection.entry);
+                        connection.shared.table.set_busy(&connection.entry);
                         let bytes = input.get_mut(..count).unwrap_or_default();
                         let passed = if connection.server().has_tls() {
                             state.received_sealed(connection, bytes, &mut buffer)

@@ -204,8 +204,8 @@ impl TokioHyper {
         service: Arc<dyn Service>,
         tower: impl Fn(&ConnectionState) -> Option<TowerCall> + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
-        start_on(self.runtime.as_ref(), "tokio-hyper", on, &self.config, service, |listener, registry, handle| {
-            let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
+        start_on(self.runtime.as_ref(), "tokio-hyper", on, &self.config, service, |listener, table, handle| {
+            let shared = HyperShared { http2: self.http2(&handle), ..shared(&table, &self.config) };
             accept_loop(listener, Arc::new(shared), tower, handle)
         })
     }
@@ -225,7 +225,7 @@ impl Server for TokioHyper {
 /// two at the end. hyper takes one byte less than its limit.
 const MAX_TRAILER_FRAMING: usize = 3 * ServerConfig::MAX_HEADERS + 3;
 
-fn shared(registry: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>, config: &ServerConfig) -> HyperShared {
+fn shared(table: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>, config: &ServerConfig) -> HyperShared {
     let mut builder = http1::Builder::new();
     builder
         .half_close(true)
@@ -233,7 +233,7 @@ fn shared(registry: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>, config:
         .max_header_size(config.max_head.saturating_add(MAX_TRAILER_FRAMING))
         .max_buf_size(config.max_head.max(OUTPUT_BOUND));
     HyperShared {
-        registry: Arc::clone(registry),
+        table: Arc::clone(table),
         builder,
         http2: None,
         server_header: config
@@ -252,15 +252,15 @@ async fn accept_loop(
     runtime: Handle,
 ) {
     while let Some(stream) = listener.accept().await {
-        match shared.registry.admit(AsyncConnection::new(stream), 0) {
+        match shared.table.admit(AsyncConnection::new(stream), 0) {
             Ok(entry) => {
                 let connection = ConnectionState::new(Arc::clone(&shared), entry);
                 let tower = tower(&connection);
                 drop(runtime.spawn(HyperConnection::new(Adapter { connection, tower })));
             }
             Err(rejected) => {
-                if let Some((entry, connection)) = shared.registry.reject(rejected, 0) {
-                    drop(runtime.spawn(ConnectionTask::new(Arc::clone(&shared.registry), entry, connection)));
+                if let Some((entry, connection)) = shared.table.reject(rejected, 0) {
+                    drop(runtime.spawn(ConnectionTask::new(Arc::clone(&shared.table), entry, connection)));
                 }
             }
         }

@@ -110,7 +110,7 @@ impl Output {
         let Some(mut tls) = self.tls.take() else { return };
         with_buffers(|buffers| {
             if !self.bytes.is_empty() {
-                let is_sealed = tls.seal(&self.bytes, buffers, &server.shared.memory);
+                let is_sealed = tls.seal(&self.bytes, buffers, &server.http.memory);
                 let answers = self.advance(self.bytes.len());
                 tls.note_answers(if is_sealed { answers } else { 0 });
                 self.has_failed |= !is_sealed;
@@ -118,7 +118,7 @@ impl Output {
             if last {
                 tls.end(buffers);
             }
-            tls.keep(buffers, &server.shared.memory);
+            tls.keep(buffers, &server.http.memory);
         });
         self.tls = Some(tls);
     }
@@ -126,7 +126,7 @@ impl Output {
     /// The kernel has taken the first `count` bytes. Returns the number of answers that are complete with them.
     fn written(&mut self, count: usize, server: &ServerState) -> u64 {
         match &mut self.tls {
-            Some(tls) => with_buffers(|buffers| tls.written(count, buffers, &server.shared.memory)).unwrap_or_default(),
+            Some(tls) => with_buffers(|buffers| tls.written(count, buffers, &server.http.memory)).unwrap_or_default(),
             None => self.advance(count),
         }
     }
@@ -148,7 +148,7 @@ impl Output {
             server.count_answered(self.written(count, server));
         }
         if !self.bytes.is_empty() {
-            self.reservation.set(&server.shared.memory, self.bytes.capacity());
+            self.reservation.set(&server.http.memory, self.bytes.capacity());
         }
     }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Wake, Waker};
 
-/// The waker that hyper is polled with. The socket wakes the task itself. A service may keep it for long, so it holds nothing of the connection.
+/// The waker that hyper is polled with. The socket wakes the task itself. A service may keep it for long, so it holds nothing of the
+/// connection.
 ///
 /// No wake is lost: both sides change the same word. A wake that finds no poll in progress wakes the task; the end of a poll finds
 /// every other wake.

@@ -46,7 +46,7 @@ impl RequestBody {
         parts: &Parts,
         incoming: Incoming,
     ) -> Self {
-        // hyper asks for the body if this is the whole value of the last field.
+        // hyper sends a 100 by itself if the last `Expect` field has exactly this value.
         let last = || parts.headers.get_all(EXPECT).iter().next_back();
         let hyper_asks = || last().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         Self {
@@ -106,7 +106,7 @@ impl Body for RequestBody {
                     body.note(|state| {
                         if state.stage == Stage::Body {
                             state.output.push(CONTINUE);
-                            // This may be another task, and the connection waits for the body.
+                            // The service may read the body on another task, while that of the connection waits.
                             state.task.iter().for_each(Waker::wake_by_ref);
                         }
                     });
@@ -116,13 +116,13 @@ impl Body for RequestBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 body.received += length;
-                let is_too_large = body.received > body.connection.server().shared.limits.max_body;
+                let is_too_large = body.received > body.connection.server().http.limits.max_body;
                 body.note_received(!is_too_large && body.incoming.is_end_stream());
                 if is_too_large {
                     body.note(|state| state.present.body_refusal = Some(TOO_LARGE));
                     return Poll::Ready(Some(Err("the body is larger than this server takes".into())));
                 }
-                if !body.ended && !body.reservation.try_set(&body.connection.server().shared.memory, body.received) {
+                if !body.ended && !body.reservation.try_set(&body.connection.server().http.memory, body.received) {
                     body.note(|state| state.present.body_refusal = Some(OUT_OF_MEMORY));
                     return Poll::Ready(Some(Err("the memory of the server is used up".into())));
                 }

@@ -56,7 +56,7 @@ impl RequestState {
         }
         let Some(tls) = &mut self.output.tls else { return Poll::Ready(Err(ErrorKind::Unsupported.into())) };
         let plain = with_buffers(|buffers| {
-            let received = tls.receive(sealed, buffers, &server.shared.memory);
+            let received = tls.receive(sealed, buffers, &server.http.memory);
             if received.handshake_ended {
                 server.count_handshake();
                 tls.await_request(server.shutdown.is_begun());
@@ -67,7 +67,7 @@ impl RequestState {
             if !buffers.plain.is_empty() {
                 tls.await_request(false);
             }
-            tls.keep(buffers, &server.shared.memory);
+            tls.keep(buffers, &server.http.memory);
             self.tls_events.has_ended |= received.input_ended;
             self.tls_events.has_failed |= received.failed;
             std::mem::take(&mut buffers.plain)

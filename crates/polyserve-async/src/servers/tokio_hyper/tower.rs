@@ -18,7 +18,7 @@ pub(super) fn call<S, Kind>(target: &S, connection: &ConnectionState) -> TowerCa
 where
     S: TowerTarget<RequestBody, Kind>,
 {
-    let (peer, server) = (connection.peer, Arc::clone(&connection.shared.registry.server));
+    let (peer, server) = (connection.peer, Arc::clone(&connection.shared.table.server));
     let service = target.for_peer(peer);
     Arc::new(move |mut request: Request<RequestBody>| {
         let client = client(&server, peer, request.headers());

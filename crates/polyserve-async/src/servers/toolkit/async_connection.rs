@@ -17,12 +17,12 @@ use super::async_socket::AsyncSocket;
 pub(crate) fn start_main<S: AsyncSocket>(
     name: &str,
     local_addr: SocketAddr,
-    registry: Arc<ConnectionTable<AsyncConnection<S>>>,
+    table: Arc<ConnectionTable<AsyncConnection<S>>>,
     end: impl FnOnce(&Drain) + Send + 'static,
 ) -> io::Result<Running> {
-    let (grace, shutdown) = (registry.server.config.drain_grace, registry.server.shutdown.clone());
-    Running::start(name, local_addr, grace, shutdown, registry.counters(), move || {
-        let drain = registry.supervise();
+    let (grace, shutdown) = (table.server.config.drain_grace, table.server.shutdown.clone());
+    Running::start(name, local_addr, grace, shutdown, table.counters(), move || {
+        let drain = table.supervise();
         end(&drain);
         drain
     })

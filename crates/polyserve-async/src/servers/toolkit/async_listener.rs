@@ -21,7 +21,7 @@ const MAX_BATCH: usize = 64;
 
 /// A listener of a run. Dropping it counts its accept loop as ended.
 pub(crate) struct AsyncListener<S: AsyncSocket> {
-    registry: Arc<ConnectionTable<AsyncConnection<S>>>,
+    table: Arc<ConnectionTable<AsyncConnection<S>>>,
     socket: Arc<S>,
     shutdown: ShutdownBegun,
     /// The number of connections that were accepted since other tasks ran.
@@ -42,16 +42,16 @@ impl<S: AsyncSocket> Drop for EndGuard<S> {
 
 impl<S: AsyncSocket> AsyncListener<S> {
     /// Registers a non-blocking listener. Must be called inside the runtime.
-    pub(crate) fn new(registry: &Arc<ConnectionTable<AsyncConnection<S>>>, listener: TcpListener) -> io::Result<Self> {
+    pub(crate) fn new(table: &Arc<ConnectionTable<AsyncConnection<S>>>, listener: TcpListener) -> io::Result<Self> {
         let socket = Arc::new(S::register(OwnedFd::from(listener).into())?);
-        registry.register_listener(&socket);
+        table.register_listener(&socket);
         Ok(Self {
-            registry: Arc::clone(registry),
+            table: Arc::clone(table),
             socket,
-            shutdown: registry.server.shutdown.begun(),
+            shutdown: table.server.shutdown.begun(),
             accepted: 0,
-            rules: AcceptRules::new(registry.server.config.backlog),
-            _end: EndGuard(Arc::clone(registry)),
+            rules: AcceptRules::new(table.server.config.backlog),
+            _end: EndGuard(Arc::clone(table)),
         })
     }
 
@@ -70,10 +70,10 @@ impl<S: AsyncSocket> AsyncListener<S> {
 
     /// Polls for a connection. In a drain, attempts at once.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<AfterAccept> {
-        let Self { registry, socket, rules, .. } = self;
-        if registry.server.shutdown.is_begun() {
+        let Self { table, socket, rules, .. } = self;
+        if table.server.shutdown.is_begun() {
             rules.drain(socket.as_ref());
-            return Poll::Ready(rules.attempt(&registry.server, || net::accept(socket.as_ref())));
+            return Poll::Ready(rules.attempt(&table.server, || net::accept(socket.as_ref())));
         }
         let mut accepted = None;
         let attempt = || {
@@ -85,7 +85,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
         } else if let Poll::Ready(result) = socket.poll_io(cx, Direction::Read, false, attempt) {
             self.accepted += 1;
             let result = result.and_then(|_| accepted.ok_or_else(|| ErrorKind::WouldBlock.into()));
-            return Poll::Ready(rules.attempt(&registry.server, || result));
+            return Poll::Ready(rules.attempt(&table.server, || result));
         }
         self.accepted = 0;
         Pin::new(&mut self.shutdown).poll(cx).map(|()| AfterAccept::Again)
@@ -94,7 +94,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
     /// Waits for [`ACCEPT_BACKOFF`], or until a shutdown begins.
     async fn back_off(&mut self) {
         let mut pause = timer::after(ACCEPT_BACKOFF).into_future();
-        let is_draining = self.registry.server.shutdown.is_begun();
+        let is_draining = self.table.server.shutdown.is_begun();
         poll_fn(|cx| {
             let begins = !is_draining && Pin::new(&mut self.shutdown).poll(cx).is_ready();
             if Pin::new(&mut pause).poll(cx).is_ready() || begins { Poll::Ready(()) } else { Poll::Pending }

@@ -1,7 +1,8 @@
 //! Threads that run a server's tasks. At the end of the run each thread receives a signal, and the group joins the threads
 //! within a time limit.
 //!
-//! Invariant: a thread that is stuck in a service's code, also in the destructor of a thread-local, and does not end in time, is left behind. No thread waits for it.
+//! Invariant: a thread that is stuck in a service's code, also in the destructor of a thread-local, and does not end in time, is left
+//! behind. No thread waits for it.
 //!
 //! Cost: a promise for each thread, and a message at its end.
 

@@ -68,7 +68,7 @@ pub(crate) fn start_on<F: Future<Output = ()> + Send + 'static>(
     accept_loop: impl FnOnce(AsyncListener<TokioSocket>, Arc<ConnectionTable<AsyncConnection<TokioSocket>>>, Handle) -> F,
 ) -> io::Result<Running> {
     let Bound { listener, local_addr, server } = bind(on, config, service)?;
-    let registry = ConnectionTable::multiplexed(Arc::new(server), 1);
+    let table = ConnectionTable::multiplexed(Arc::new(server), 1);
     let (owned, handle) = match given {
         Some(given) => (None, given.clone()),
         None => {
@@ -76,19 +76,19 @@ pub(crate) fn start_on<F: Future<Output = ()> + Send + 'static>(
             (Some(owned), handle)
         }
     };
-    let listener = listen_on(&handle, &registry, listener)?;
-    drop(handle.spawn(accept_loop(listener, Arc::clone(&registry), handle.clone())));
-    start_main(&format!("{name}-main"), local_addr, registry, |_| owned.map_or((), OwnedRuntime::shut_down))
+    let listener = listen_on(&handle, &table, listener)?;
+    drop(handle.spawn(accept_loop(listener, Arc::clone(&table), handle.clone())));
+    start_main(&format!("{name}-main"), local_addr, table, |_| owned.map_or((), OwnedRuntime::shut_down))
 }
 
 /// Registers a non-blocking listener with `runtime`.
 pub(crate) fn listen_on(
     runtime: &Handle,
-    registry: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
+    table: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     listener: TcpListener,
 ) -> io::Result<AsyncListener<TokioSocket>> {
     let _context = runtime.enter();
-    AsyncListener::new(registry, listener)
+    AsyncListener::new(table, listener)
 }
 
 #[cfg(test)]

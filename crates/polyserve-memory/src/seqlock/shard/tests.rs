@@ -53,7 +53,8 @@ fn a_shard_agrees_with_a_map() {
     }
 }
 
-/// Words that were of one length serve another: entities that all grow, step by step, take no more pages than the longest need.
+/// Freed records are used again for records of another length: if all entities grow, step by step, they take no more pages than at
+/// their last length.
 #[test]
 fn removed_records_serve_entities_of_any_length() {
     let (shard, state) = (VersionedShard::default(), IdState::default());

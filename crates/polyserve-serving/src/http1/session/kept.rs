@@ -8,7 +8,7 @@ use crate::http1::chunked::Chunked;
 use crate::http1::connection_fields::Framing;
 use crate::http1::decode::Limits;
 use crate::http1::refusal::Refusal;
-use crate::http1::shared_state::SessionBuffers;
+use crate::http1::session_buffers::SessionBuffers;
 
 /// A queue of bytes that were received and not yet used: part of a head, or requests that wait for their turn.
 #[derive(Debug, Default)]

@@ -21,9 +21,9 @@
 //!
 //! * `read`: from bytes to requests.
 //! * `respond`: from requests to answers.
-//! * `buffers`: what it keeps between two turns: unused bytes, an incomplete body, and answers that the kernel has not accepted.
+//! * `kept`: what it keeps between two turns: unused bytes, an incomplete body, and answers that the kernel has not accepted.
 
-mod buffers;
+mod kept;
 mod read;
 mod respond;
 
@@ -34,7 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use buffers::{BufferedInput, PendingBody, Unsent};
+use kept::{BufferedInput, PendingBody, Unsent};
 use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
@@ -43,8 +43,9 @@ use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, RequestNotes, is
 
 use super::agent_fields::AgentFields;
 use super::decode::{EmptyLines, Parsed};
+use super::http_state::SessionTurn;
 use super::refusal::{LATE_BODY, LATE_HEAD, PLAIN_HTTP, late_answer};
-use super::shared_state::{SessionBuffers, SessionTurn};
+use super::session_buffers::SessionBuffers;
 use super::time_limit::TimeLimit;
 use crate::memory::{MemoryBudget, MethodClass, Reservation};
 
@@ -337,7 +338,7 @@ impl Session {
     /// Processes bytes that the client sent.
     #[inline]
     pub fn receive(&mut self, bytes: &[u8], turn: &mut SessionTurn<'_>) -> SessionStep {
-        if turn.shared.on_answer.is_some() {
+        if turn.http.on_answer.is_some() {
             self.note_read(turn.buffers);
         }
         self.more_follows = turn.buffers.input_is_full;
@@ -348,7 +349,7 @@ impl Session {
             }
         } else {
             self.buffered.append(bytes);
-            if self.may_complete(bytes, &turn.shared.limits) {
+            if self.may_complete(bytes, &turn.http.limits) {
                 self.run_buffered(turn);
             }
         }
@@ -392,8 +393,8 @@ impl Session {
     /// Reserves the memory that the connection keeps, and that of the output. Notes the budget for the time when it is written.
     #[inline]
     fn reserve_output(&mut self, turn: &mut SessionTurn<'_>) {
-        turn.buffers.set_memory(&turn.shared.memory);
-        self.reserve(&turn.shared.memory, turn.buffers.out.len());
+        turn.buffers.set_memory(&turn.http.memory);
+        self.reserve(&turn.http.memory, turn.buffers.out.len());
     }
 
     /// Reserves the memory that the connection keeps, and that of `output` bytes that are not written yet. Other threads must

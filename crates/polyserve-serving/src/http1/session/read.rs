@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use polyserve_core::{Head, Reply};
 
-use super::buffers::PendingBody;
+use super::kept::PendingBody;
 use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionStep, SessionTurn};
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};
@@ -67,32 +67,32 @@ impl Session {
         input.len().saturating_sub(progress.rest.len())
     }
 
-    /// Answers the requests that are complete in `progress`. A panic of the service leaves its call there. Then the request must be
-    /// answered, and this be called again.
+    /// Answers the requests that are complete in `progress`. If the service panics, `progress.call` has the request that it was called
+    /// for: the caller answers that request, and calls this again.
     fn serve(&mut self, progress: &mut RunProgress<'_>, last_heads: &mut LastHeads, turn: &mut SessionTurn<'_>) {
         loop {
-            if !self.serve_like(last_heads, progress, turn) {
+            if !self.serve_known_heads(progress, last_heads, turn) {
                 return;
             }
-            self.read_head(progress, last_heads, turn);
+            self.read_other_head(progress, last_heads, turn);
             if matches!(self.step, SessionStep::Read(Phase::Head)) {
                 return;
             }
         }
     }
 
-    /// Serves requests until the turn is over, nothing more is complete, or a head is not like the last one. Returns whether there is
-    /// such a head.
+    /// Serves requests of which the heads are known, as those of [`LastHeads`] are. Returns whether a head is not known: the turn goes
+    /// on with it. Otherwise the turn is over, or nothing more is complete.
     #[allow(clippy::inline_always)] // called once
     #[inline(always)]
-    fn serve_like(
+    fn serve_known_heads(
         &mut self,
-        last_heads: &mut LastHeads,
         progress: &mut RunProgress<'_>,
+        last_heads: &mut LastHeads,
         turn: &mut SessionTurn<'_>,
     ) -> bool {
         loop {
-            if must_flush(turn.buffers.out.len(), &turn.shared.memory) && !matches!(self.state, SessionState::Closed) {
+            if must_flush(turn.buffers.out.len(), &turn.http.memory) && !matches!(self.state, SessionState::Closed) {
                 self.step = SessionStep::Write;
                 return false;
             }
@@ -119,7 +119,7 @@ impl Session {
                 self.step = SessionStep::Yield;
                 return false;
             }
-            match last_heads.read(rest, &turn.shared.limits) {
+            match last_heads.read(rest, &turn.http.limits) {
                 Some(parsed) => self.begin(&parsed, progress, turn),
                 None => return true,
             }
@@ -158,12 +158,17 @@ impl Session {
         }
     }
 
-    /// Reads a head that does not end like the last one.
+    /// Decodes a head that is not known, and serves its request if the head is complete.
     #[inline(never)]
-    fn read_head(&mut self, progress: &mut RunProgress<'_>, last_heads: &mut LastHeads, turn: &mut SessionTurn<'_>) {
+    fn read_other_head(
+        &mut self,
+        progress: &mut RunProgress<'_>,
+        last_heads: &mut LastHeads,
+        turn: &mut SessionTurn<'_>,
+    ) {
         let input = progress.rest;
         let mut fields = decode::Fields::new();
-        match last_heads.decode(input, &turn.shared.limits, &mut fields) {
+        match last_heads.decode(input, &turn.http.limits, &mut fields) {
             Decoded::Partial => self.wait(Phase::Head),
             Decoded::Refused(refusal) => {
                 progress.skip_all();
@@ -179,17 +184,17 @@ impl Session {
     fn begin(&mut self, parsed: &Parsed<'_>, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) {
         self.empty_lines = EmptyLines::default();
         if let Some(request) = &mut self.reported {
-            let head = parsed.head; // as below
-            let client = turn.shared.reports_clients.then(|| turn.shared.client(self.peer, parsed.head.headers));
+            let head = parsed.head; // a copy, so that `parsed` need not be in memory
+            let client = turn.http.reports_clients.then(|| turn.http.client(self.peer, parsed.head.headers));
             request.set_line(&head, client);
-            if turn.shared.reports_agents {
+            if turn.http.reports_agents {
                 request.set_agent(&head);
             }
         }
         let input = progress.rest;
         progress.skip(parsed.length);
         let body_and_more = match parsed.framing {
-            Framing::Length(length) if length <= turn.shared.limits.max_body as u64 => {
+            Framing::Length(length) if length <= turn.http.limits.max_body as u64 => {
                 usize::try_from(length).ok().and_then(|length| progress.rest.split_at_checked(length))
             }
             _ => None,
@@ -199,7 +204,7 @@ impl Session {
             let following = following(more, turn);
             self.call(parsed, body, following, progress, turn);
         } else {
-            let parsed = *parsed; // a value of which a reference is passed on is in memory, so that is a copy
+            let parsed = *parsed; // a copy, as above
             self.await_body(&parsed, input.get(..parsed.length).unwrap_or_default(), turn);
         }
     }
@@ -209,9 +214,9 @@ impl Session {
     fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], turn: &mut SessionTurn<'_>) {
         turn.buffers.body.clear();
         let is_too_large =
-            matches!(parsed.framing, Framing::Length(length) if length > turn.shared.limits.max_body as u64);
+            matches!(parsed.framing, Framing::Length(length) if length > turn.http.limits.max_body as u64);
         let shown = Head { certificate: self.certificate.as_ref(), ..parsed.head };
-        let result = catch_unwind(AssertUnwindSafe(|| turn.shared.service.head(&shown)));
+        let result = catch_unwind(AssertUnwindSafe(|| turn.http.service.head(&shown)));
         let early_reply = match result {
             Ok(None) if is_too_large => Some(Reply::problem(TOO_LARGE.status, TOO_LARGE.detail)),
             Ok(early_reply) => early_reply,
@@ -245,7 +250,7 @@ impl Session {
             SessionState::Skip(pending) => (pending.as_mut(), true),
             _ => return,
         };
-        let (used, done) = match pending.read(progress.rest, &turn.shared.limits) {
+        let (used, done) = match pending.read(progress.rest, &turn.http.limits) {
             Ok(read) => read,
             Err(refusal) => {
                 progress.skip_all();
@@ -261,7 +266,7 @@ impl Session {
         };
         if !done {
             let kept = pending.capacity();
-            if !skipping && !self.reservation.try_set(&turn.shared.memory, kept) {
+            if !skipping && !self.reservation.try_set(&turn.http.memory, kept) {
                 let head_only = is_head(&pending.head);
                 progress.skip_all();
                 self.refuse_for_memory(head_only, turn);
@@ -288,7 +293,7 @@ impl Session {
         turn: &mut SessionTurn<'_>,
     ) {
         let mut fields = decode::Fields::new();
-        match decode::head(&pending.head, &turn.shared.limits, &mut fields) {
+        match decode::head(&pending.head, &turn.http.limits, &mut fields) {
             Decoded::Head(parsed) => self.call(&parsed, &pending.body, following, progress, turn),
             // The head was decoded before, so this does not happen.
             Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), turn),
@@ -327,7 +332,7 @@ fn following_deferred(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
 /// Whether `rest` begins with a complete request. Cost: the request is decoded here, and again when it is served.
 #[inline(never)]
 fn begins_with_request(rest: &[u8], turn: &SessionTurn<'_>) -> bool {
-    let limits = &turn.shared.limits;
+    let limits = &turn.http.limits;
     let blank = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let rest = rest.get(blank..).unwrap_or_default();
     let mut fields = decode::Fields::new();

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use polyserve_core::http::{StatusCode, Version};
 use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, Request};
 
-use super::buffers::BufferedInput;
+use super::kept::BufferedInput;
 use super::read::{RunProgress, must_flush};
 use super::{
     AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionStep, SessionTurn,
@@ -34,25 +34,25 @@ impl Session {
         turn: &mut SessionTurn<'_>,
     ) {
         let context = answer_context(parsed);
-        if context.method.is_some_and(|method| !turn.shared.memory.admits(method)) {
-            return self.finish(context, &turn.shared.memory.refuse(), following, turn);
+        if context.method.is_some_and(|method| !turn.http.memory.admits(method)) {
+            return self.finish(context, &turn.http.memory.refuse(), following, turn);
         }
         turn.buffers.note_body(body.len());
         turn.buffers.body.clear();
         progress.call = Some((context, following));
-        let mut request = Request::new(parsed.head, body).with_max_body(turn.shared.limits.max_body);
+        let mut request = Request::new(parsed.head, body).with_max_body(turn.http.limits.max_body);
         request.head.certificate = self.certificate.as_ref();
         (request.peer, request.draining) = (self.peer, turn.buffers.draining);
-        if !turn.shared.proxies.is_empty() {
-            request.peer = turn.shared.client(self.peer, parsed.head.headers);
+        if !turn.http.proxies.is_empty() {
+            request.peer = turn.http.client(self.peer, parsed.head.headers);
         }
-        if let Some(reported) = self.reported.as_ref().filter(|_| turn.shared.reports_clients) {
+        if let Some(reported) = self.reported.as_ref().filter(|_| turn.http.reports_clients) {
             request = request.with_notes(Some(&reported.notes));
         }
-        if turn.shared.admission.is_some() {
+        if turn.http.admission.is_some() {
             request = request.with_arrived(turn.buffers.arrived);
         }
-        let answer = turn.shared.service.call(request, &mut turn.buffers.body);
+        let answer = turn.http.service.call(request, &mut turn.buffers.body);
         progress.call = None;
         match answer {
             Answer::Now(ref reply) => self.finish(context, reply, following, turn),
@@ -114,7 +114,7 @@ impl Session {
         turn: &mut SessionTurn<'_>,
     ) -> bool {
         self.requests = self.requests.saturating_add(1);
-        let is_last = self.requests >= turn.shared.requests_per_connection;
+        let is_last = self.requests >= turn.http.requests_per_connection;
         let close = !context.keep_alive
             || is_last
             || (turn.buffers.draining && following == Following::Nothing && !self.more_follows)
@@ -142,7 +142,7 @@ impl Session {
         let length = turn.buffers.out.len().saturating_add(reply.body_bytes(&turn.buffers.body).len());
         following != Following::Request
             || self.crowded_answers >= MAX_TURN_REQUESTS
-            || must_flush(length.saturating_add(HEAD_ROOM), &turn.shared.memory)
+            || must_flush(length.saturating_add(HEAD_ROOM), &turn.http.memory)
     }
 
     /// Appends an answer, or that of the server in place of one that cannot be sent. Returns its status. `close`: the connection
@@ -152,7 +152,7 @@ impl Session {
         let body = reply.body_bytes(&turn.buffers.body).len();
         let length = turn.buffers.out.len().saturating_add(body);
         let other = if length > FREE_BYTES && self.lacks_memory(context, body, length, turn) {
-            Some(turn.shared.memory.refuse())
+            Some(turn.http.memory.refuse())
         } else {
             reply.correction(context.head_only)
         };
@@ -163,7 +163,7 @@ impl Session {
             close,
             head_only: context.head_only,
             date: buffers.date.end_of_head(),
-            server_header: turn.shared.server_header.as_deref(),
+            server_header: turn.http.server_header.as_deref(),
         };
         encode::answer(&mut buffers.out, reply, reply.body_bytes(&buffers.body), &head);
         reply.status()
@@ -175,7 +175,7 @@ impl Session {
         let end = turn.buffers.out.len();
         turn.buffers.ends.push(end);
         let length = end.saturating_sub(start);
-        if let Some(hook) = &turn.shared.on_answer {
+        if let Some(hook) = &turn.http.on_answer {
             self.report(hook, status, length);
         }
         turn.buffers.count_request(length);
@@ -208,7 +208,7 @@ impl Session {
     /// that of the output with it.
     #[inline(never)]
     fn lacks_memory(&mut self, context: AnswerContext, body: usize, length: usize, turn: &SessionTurn<'_>) -> bool {
-        let memory = &turn.shared.memory;
+        let memory = &turn.http.memory;
         let Some(method) = context.method.filter(|_| length > FREE_BYTES && !context.head_only) else { return false };
         if !method.is_safe() {
             match body {
@@ -232,7 +232,7 @@ impl Session {
     /// Refuses a body because there is no memory for it.
     pub(super) fn refuse_for_memory(&mut self, head_only: bool, turn: &mut SessionTurn<'_>) {
         let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, method: None };
-        self.encode(context, &turn.shared.memory.refuse(), Following::Nothing, turn);
+        self.encode(context, &turn.http.memory.refuse(), Following::Nothing, turn);
         self.close(true);
     }
 

@@ -125,8 +125,8 @@ impl Slots {
         lock(&self.free).open
     }
 
-    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` in nanoseconds, and with `deadline`. `place`: the connection's place
-    /// among those of its client; `None` if the connection was rejected, and lingers.
+    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` in nanoseconds, and with `deadline`. `place`: the connection's
+    /// place among those of its client; `None` if the connection was rejected, and lingers.
     ///
     /// # Errors
     ///
