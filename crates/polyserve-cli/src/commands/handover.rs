@@ -7,7 +7,7 @@
 //! Invariant: a process serves until the next one has said [`GO`], or until a signal. From a signal on, nothing is handed over. The socket is
 //! for its user and for root: the file's mode keeps others out, and each process looks at the user of the other one. A next process of
 //! root takes the listeners of any user, so the directory of its socket must be root's. A connection that sends no [`HELLO`] holds up no other one, and is closed after [`HELLO_LIMIT`]. Cost: a waiting thread, and one for each
-//! connection without its first byte, at most [`MAX_SILENT`].
+//! connection that has not been answered, at most [`MAX_WAITING`].
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -17,7 +17,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,8 +41,8 @@ use super::admin::check_directory_of;
 const HELLO: u8 = b'?';
 /// The time limit for the first byte, which the next process sends at once.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
-/// The max number of connections that have not sent their first byte. Others wait in the queue of the socket.
-const MAX_SILENT: usize = 64;
+/// The max number of connections that have not sent their first byte, or wait for their answer. Others wait in the queue of the socket.
+const MAX_WAITING: usize = 64;
 /// The answer of the next process: it takes over.
 const GO: u8 = b'!';
 /// The first byte of the message with the listeners. Then comes the grace of the drain, in milliseconds.
@@ -230,13 +230,13 @@ impl Offer {
     ///
     /// Returns an error if the system refuses the thread. A connection for which it refuses one is closed.
     fn greeted(&self) -> io::Result<Receiver<io::Result<UnixStream>>> {
-        let (greeted, connections) = channel();
-        let (socket, silent) = (Arc::clone(&self.socket), Arc::new(()));
+        let (greeted, connections) = sync_channel(1);
+        let (socket, waiting) = (Arc::clone(&self.socket), Arc::new(()));
         thread::Builder::new().name("polyserve-handover".into()).spawn(move || {
             loop {
-                // A thread holds a share of `silent`, and this one holds the first. The pause is short next to the max wait of the next
+                // A thread holds a share of `waiting`, and this one holds the first. The pause is short next to the max wait of the next
                 // process.
-                while Arc::strong_count(&silent) > MAX_SILENT {
+                while Arc::strong_count(&waiting) > MAX_WAITING {
                     thread::sleep(ACCEPT_BACKOFF);
                 }
                 let connection = match socket.accept() {
@@ -249,11 +249,9 @@ impl Offer {
                         continue;
                     }
                 };
-                let (greeted, share) = (greeted.clone(), Arc::clone(&silent));
+                let (greeted, share) = (greeted.clone(), Arc::clone(&waiting));
                 let greet = move || {
-                    let first = read_byte(&connection, HELLO_LIMIT);
-                    drop(share);
-                    match first {
+                    match read_byte(&connection, HELLO_LIMIT) {
                         Ok(Some(HELLO)) => drop(greeted.send(Ok(connection))), // an error: this process is handed over
                         _ => {
                             tracing::warn!(
@@ -261,6 +259,7 @@ impl Offer {
                             );
                         }
                     }
+                    drop(share);
                 };
                 if let Err(error) = thread::Builder::new().spawn(greet) {
                     tracing::warn!(%error, "no thread can be started for a connection to the socket of the handover");
