@@ -118,7 +118,8 @@ fn internal(error: RedisError) -> RedisError {
     }
 }
 
-/// Whether the library sends a command by itself. The store sends none of these.
+/// Whether the library sends a command by itself. The store sends one of these too: a list of a slot's keys, which is a read, so that it may
+/// be repeated after any error.
 fn is_internal(command: &Cmd) -> bool {
     matches!(command.args_iter().next(), Some(Arg::Simple(b"CLUSTER" | b"PING")))
 }
