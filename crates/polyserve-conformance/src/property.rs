@@ -216,26 +216,17 @@ pub fn is_in_child() -> bool {
     child_path().is_some()
 }
 
-/// Runs `body` in a child process. There it can count threads, descriptors and memory.
+/// Runs `body` in a child process. There it can count threads, descriptors and memory. `descriptors` is the child's descriptor limit, if
+/// it needs one of its own.
 ///
-/// Call it at most once in a property, from the property's own thread, and do nothing else there.
+/// Call it at most once in a property, from the property's own thread, and do nothing else there. Returns [`Outcome::NotRun`] if this
+/// system has no POSIX shell to set the limit, or if its hard limit is lower.
 ///
 /// # Panics
 ///
 /// Panics with the child's message if `body` panics, and if the child process cannot be started.
-pub fn in_child(body: impl FnOnce()) -> Outcome {
-    with_child(None, |_| body(), NO_PARENT)
-}
-
-/// Runs `body` in a child process with a limit of `descriptors` descriptors.
-///
-/// Returns [`Outcome::NotRun`] if this system has no POSIX shell to set the limit, or if its hard limit is lower.
-///
-/// # Panics
-///
-/// As [`in_child`].
-pub fn in_child_with_descriptors(descriptors: usize, body: impl FnOnce()) -> Outcome {
-    with_child(Some(descriptors), |_| body(), NO_PARENT)
+pub fn in_child(descriptors: impl Into<Option<usize>>, body: impl FnOnce()) -> Outcome {
+    with_child(descriptors.into(), |_| body(), NO_PARENT)
 }
 
 /// The parent of a child that serves nothing.

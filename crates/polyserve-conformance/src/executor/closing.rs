@@ -203,7 +203,7 @@ pub(super) fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubje
 /// After a close or a drop, the executor has no threads. They are counted in a child process, on Linux only.
 pub(super) fn drop_joins_the_workers(subject: &ExecutorSubject) -> Result<(), String> {
     needs(cfg!(target_os = "linux"), "threads are counted by /proc, which is Linux's")?;
-    in_child(|| {
+    in_child(None, || {
         let before = threads();
         for close in [true, false] {
             let (pool, go_on) = (subject.pool(4, 16), subject.count());

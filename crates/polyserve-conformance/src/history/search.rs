@@ -95,9 +95,21 @@ struct Search<'a> {
     plan: &'a SearchPlan,
     /// The current event.
     now: u32,
-    taken: u128,
     item_at: [u32; SLOTS as usize],
     slot_of: Vec<u8>,
+    running: RunningOperations,
+    /// The number of operations that may take effect at any time.
+    lasting_puts: u32,
+    lasting_removes: u32,
+    configurations: Vec<Configuration>,
+    steps: u64,
+    limits: SearchLimits,
+}
+
+/// The slots of the operations that run.
+#[derive(Default)]
+struct RunningOperations {
+    taken: u128,
     reads_absent: u128,
     reads_present: u128,
     /// The reads that need a value, or not this value.
@@ -111,12 +123,23 @@ struct Search<'a> {
     overwrites: Vec<u8>,
     may_put: Vec<u8>,
     may_remove: Vec<u8>,
-    /// The number of operations that may take effect at any time.
-    lasting_puts: u32,
-    lasting_removes: u32,
-    configurations: Vec<Configuration>,
-    steps: u64,
-    limits: SearchLimits,
+}
+
+impl RunningOperations {
+    /// The mask and the queue of the operations with this role, of which it has one or both.
+    fn of(&mut self, role: Effect) -> (Option<&mut u128>, Option<&mut Vec<u8>>) {
+        match role {
+            Effect::ReadOnly(Need::Absent) => (Some(&mut self.reads_absent), None),
+            Effect::ReadOnly(Need::Present) => (Some(&mut self.reads_present), None),
+            Effect::ReadOnly(_) => (Some(&mut self.reads_of_value), None),
+            Effect::Change(Need::Absent, KeyState::Present) => (None, Some(&mut self.creates)),
+            Effect::Change(Need::Present, KeyState::Absent) => (None, Some(&mut self.removes)),
+            Effect::Change(..) | Effect::MaybePutNamed(_) => (Some(&mut self.changes_of_value), None),
+            Effect::Overwrite => (Some(&mut self.overwriting), Some(&mut self.overwrites)),
+            Effect::MaybePut => (None, Some(&mut self.may_put)),
+            Effect::MaybeRemove => (None, Some(&mut self.may_remove)),
+        }
+    }
 }
 
 /// Searches for an order. Subtracts the steps that it takes from `limits`.
@@ -125,19 +148,9 @@ pub(super) fn search(plan: &SearchPlan, limits: &mut SearchLimits) -> SearchResu
     let mut search = Search {
         plan,
         now: 0,
-        taken: 0,
         item_at: [0; SLOTS as usize],
         slot_of: vec![0; plan.items.len()],
-        reads_absent: 0,
-        reads_present: 0,
-        reads_of_value: 0,
-        changes_of_value: 0,
-        overwriting: 0,
-        creates: Vec::new(),
-        removes: Vec::new(),
-        overwrites: Vec::new(),
-        may_put: Vec::new(),
-        may_remove: Vec::new(),
+        running: RunningOperations::default(),
         lasting_puts: 0,
         lasting_removes: 0,
         configurations: plan.starts.iter().map(start).collect(),
@@ -184,7 +197,7 @@ impl Search<'_> {
             (Effect::MaybePut, u64::MAX) => self.lasting_puts += 1,
             (Effect::MaybeRemove, u64::MAX) => self.lasting_removes += 1,
             (role, _) => {
-                let slot = self.taken.trailing_ones();
+                let slot = self.running.taken.trailing_ones();
                 if slot == SLOTS {
                     return Err(LimitExceeded::TooManyAtOnce);
                 }
@@ -208,40 +221,15 @@ impl Search<'_> {
 
     fn take(&mut self, slot: u8, item: u32, role: Effect) {
         let bit = 1 << slot;
-        self.taken |= bit;
+        self.running.taken |= bit;
         self.item_at[usize::from(slot)] = item;
         self.slot_of[item as usize] = slot;
-        if let Some(mask) = self.mask(role) {
-            *mask |= bit;
-        }
-        let (plan, item_at) = (self.plan, self.item_at);
-        let end = |slot: u8| plan.items[item_at[usize::from(slot)] as usize].returned;
-        if let Some(queue) = self.queue(role) {
+        let (mask, queue) = self.running.of(role);
+        mask.into_iter().for_each(|mask| *mask |= bit);
+        let end = |slot: u8| self.plan.items[self.item_at[usize::from(slot)] as usize].returned;
+        if let Some(queue) = queue {
             let at = queue.partition_point(|other| end(*other) <= end(slot));
             queue.insert(at, slot);
-        }
-    }
-
-    fn mask(&mut self, role: Effect) -> Option<&mut u128> {
-        match role {
-            Effect::ReadOnly(Need::Absent) => Some(&mut self.reads_absent),
-            Effect::ReadOnly(Need::Present) => Some(&mut self.reads_present),
-            Effect::ReadOnly(_) => Some(&mut self.reads_of_value),
-            Effect::Change(Need::Absent, KeyState::Present) | Effect::Change(Need::Present, KeyState::Absent) => None,
-            Effect::Change(..) | Effect::MaybePutNamed(_) => Some(&mut self.changes_of_value),
-            Effect::Overwrite => Some(&mut self.overwriting),
-            Effect::MaybePut | Effect::MaybeRemove => None,
-        }
-    }
-
-    fn queue(&mut self, role: Effect) -> Option<&mut Vec<u8>> {
-        match role {
-            Effect::Change(Need::Absent, KeyState::Present) => Some(&mut self.creates),
-            Effect::Change(Need::Present, KeyState::Absent) => Some(&mut self.removes),
-            Effect::Overwrite => Some(&mut self.overwrites),
-            Effect::MaybePut => Some(&mut self.may_put),
-            Effect::MaybeRemove => Some(&mut self.may_remove),
-            Effect::ReadOnly(_) | Effect::Change(..) | Effect::MaybePutNamed(_) => None,
         }
     }
 
@@ -255,13 +243,10 @@ impl Search<'_> {
             self.configurations.retain(|configuration| configuration.done & bit != 0);
         }
         self.advance(waiting, bit)?;
-        self.taken &= !bit;
-        if let Some(mask) = self.mask(role) {
-            *mask &= !bit;
-        }
-        if let Some(queue) = self.queue(role) {
-            queue.retain(|other| *other != slot);
-        }
+        self.running.taken &= !bit;
+        let (mask, queue) = self.running.of(role);
+        mask.into_iter().for_each(|mask| *mask &= !bit);
+        queue.into_iter().for_each(|queue| queue.retain(|other| *other != slot));
         self.configurations.iter_mut().for_each(|configuration| configuration.done &= !bit);
         self.steps += self.configurations.len() as u64;
         reduce(&mut self.configurations);
@@ -311,13 +296,19 @@ impl Search<'_> {
             return; // an operation that sees it is still to be called
         }
         self.changes(from, true, moved);
-        let reads = self.reads_absent | self.reads_present | self.reads_of_value | self.overwriting;
-        for turned in [self.turned(from), self.replaced(from)].into_iter().flatten() {
-            let seen = turned.done & !from.done & (reads | target) != 0;
+        let RunningOperations { reads_absent, reads_present, reads_of_value, overwriting, .. } = self.running;
+        let reads = reads_absent | reads_present | reads_of_value | overwriting;
+        // Present becomes absent, and absent becomes present. If a write was refused under a condition with a value, another value may
+        // also replace it.
+        let turned = if from.state == KeyState::Absent { KeyState::Present } else { KeyState::Absent };
+        let is_replaced = matches!(from.state, KeyState::Value(_)) && self.plan.has_refusals;
+        let states = [Some(turned), is_replaced.then_some(KeyState::Present)].into_iter().flatten();
+        for next in states.filter_map(|state| self.maybe(from, state)) {
+            let seen = next.done & !from.done & (reads | target) != 0;
             if seen {
-                moved.push(turned);
+                moved.push(next);
             } else {
-                self.changes(turned, false, moved);
+                self.changes(next, false, moved);
             }
         }
     }
@@ -325,7 +316,7 @@ impl Search<'_> {
     /// Adds to `moved` the configurations after every change that finds the state that it needs. Includes changes that need
     /// no state if `include_any` is set.
     fn changes(&self, from: Configuration, include_any: bool, moved: &mut Vec<Configuration>) {
-        for slot in bits(self.changes_of_value & !from.done) {
+        for slot in bits(self.running.changes_of_value & !from.done) {
             let (needed, to) = match self.role(slot) {
                 Effect::Change(needed, to) => (needed, to),
                 Effect::MaybePutNamed(value) => (Need::Any, KeyState::Value(value)),
@@ -337,10 +328,10 @@ impl Search<'_> {
         }
         let mut push = |queue, to| moved.extend(first(queue, &from).map(|slot| self.after(from, slot, to)));
         match from.state {
-            KeyState::Absent => push(&self.creates, KeyState::Present),
+            KeyState::Absent => push(&self.running.creates, KeyState::Present),
             KeyState::Present | KeyState::Value(_) => {
-                push(&self.removes, KeyState::Absent);
-                push(&self.overwrites, KeyState::Present);
+                push(&self.running.removes, KeyState::Absent);
+                push(&self.running.overwrites, KeyState::Present);
             }
         }
     }
@@ -352,38 +343,22 @@ impl Search<'_> {
         configuration
     }
 
-    /// The configuration after an operation that may have happened: present becomes absent, and absent becomes
-    /// present.
-    fn turned(&self, from: Configuration) -> Option<Configuration> {
-        match from.state {
-            KeyState::Absent => self.maybe_put(from),
-            KeyState::Present | KeyState::Value(_) => self.maybe_removed(from),
+    /// The configuration after an operation that may have happened, a put or a remove, which leaves this state.
+    fn maybe(&self, from: Configuration, state: KeyState) -> Option<Configuration> {
+        let is_put = state == KeyState::Present;
+        let queue = if is_put { &self.running.may_put } else { &self.running.may_remove };
+        if let Some(slot) = first(queue, &from) {
+            return Some(self.after(from, slot, state));
         }
-    }
-
-    /// The configuration after a put that may have happened, if a write was refused under a condition with the value that
-    /// it replaces.
-    fn replaced(&self, from: Configuration) -> Option<Configuration> {
-        let is_value = matches!(from.state, KeyState::Value(_));
-        if is_value && self.plan.has_refusals { self.maybe_put(from) } else { None }
-    }
-
-    fn maybe_put(&self, from: Configuration) -> Option<Configuration> {
-        if let Some(slot) = first(&self.may_put, &from) {
-            return Some(self.after(from, slot, KeyState::Present));
+        let mut next = Configuration { state, ..from };
+        let (used, lasting) =
+            if is_put { (&mut next.puts, self.lasting_puts) } else { (&mut next.removes, self.lasting_removes) };
+        if *used >= lasting {
+            return None;
         }
-        let mut put = Configuration { state: KeyState::Present, puts: from.puts + 1, ..from };
-        self.settle(&mut put);
-        Some(put).filter(|_| from.puts < self.lasting_puts)
-    }
-
-    fn maybe_removed(&self, from: Configuration) -> Option<Configuration> {
-        if let Some(slot) = first(&self.may_remove, &from) {
-            return Some(self.after(from, slot, KeyState::Absent));
-        }
-        let mut removed = Configuration { state: KeyState::Absent, removes: from.removes + 1, ..from };
-        self.settle(&mut removed);
-        Some(removed).filter(|_| from.removes < self.lasting_removes)
+        *used += 1;
+        self.settle(&mut next);
+        Some(next)
     }
 
     fn settle_all(&mut self) {
@@ -395,7 +370,7 @@ impl Search<'_> {
     /// Applies every operation that changes nothing and finds what it needs. Merges a value that no later operation names
     /// with other such values.
     fn settle(&self, configuration: &mut Configuration) {
-        for slot in bits(self.reads_of_value & !configuration.done) {
+        for slot in bits(self.running.reads_of_value & !configuration.done) {
             if let Effect::ReadOnly(need) = self.role(slot)
                 && need.holds(configuration.state)
             {
@@ -403,8 +378,8 @@ impl Search<'_> {
             }
         }
         match configuration.state {
-            KeyState::Absent => configuration.done |= self.reads_absent,
-            KeyState::Present | KeyState::Value(_) => configuration.done |= self.reads_present,
+            KeyState::Absent => configuration.done |= self.running.reads_absent,
+            KeyState::Present | KeyState::Value(_) => configuration.done |= self.running.reads_present,
         }
         if let KeyState::Value(value) = configuration.state
             && !self.is_named(value, configuration.done)
@@ -413,14 +388,14 @@ impl Search<'_> {
         }
         // Another overwriting of such a value changes nothing. If writes were refused, it may rather wait for a value.
         if configuration.state == KeyState::Present && !self.plan.has_refusals {
-            configuration.done |= self.overwriting;
+            configuration.done |= self.running.overwriting;
         }
     }
 
     /// Whether an operation that has not taken effect names the value.
     fn is_named(&self, value: u32, done: u128) -> bool {
         self.plan.last_named[value as usize] > self.now
-            || bits((self.reads_of_value | self.changes_of_value) & !done)
+            || bits((self.running.reads_of_value | self.running.changes_of_value) & !done)
                 .any(|slot| self.role(slot).named() == Some(value))
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn connections_past_the_limit_of_a_client_are_rejected(subject: &Serv
 pub(super) fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Result<(), String> {
     const REFUSED: usize = 1024;
     subject.needs_several(ONE_WAITS)?;
-    in_child_with_descriptors(4096, || {
+    in_child(4096, || {
         let (live, busy) = full(subject, 2, without_body_timeout());
         let mut refused = live.clients(REFUSED);
         refused.iter_mut().for_each(|client| drop(client.send(&get("/")))); // an error: it was refused already

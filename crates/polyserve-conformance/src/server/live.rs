@@ -199,14 +199,9 @@ impl Live {
         (client, response)
     }
 
-    /// Sends `request` on new connections until the service answers it, with any status, and returns the answer.
+    /// As [`connect_until_served`](Self::connect_until_served), but the service may answer with any status other than 503.
     #[track_caller]
-    pub(super) fn ask_until_answered(&self, request: &[u8]) -> Response {
-        self.connect_until_answered(request).1
-    }
-
-    #[track_caller]
-    fn connect_until_answered(&self, request: &[u8]) -> (Client, Response) {
+    pub(super) fn connect_until_answered(&self, request: &[u8]) -> (Client, Response) {
         let deadline = Instant::now() + self.max_wait;
         loop {
             let mut client = self.client();

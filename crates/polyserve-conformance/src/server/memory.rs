@@ -61,7 +61,7 @@ pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubjec
     const CLIENTS: usize = 160;
     const LENGTH: usize = 1 << 20;
     needs_memory(subject)?;
-    in_child_with_descriptors(2 * CLIENTS + 500, || {
+    in_child(2 * CLIENTS + 500, || {
         let live = subject.live(Echo, config(subject, CLIENTS, BUDGET));
         live.ask(&get("/"), 200);
         let body = with_body("POST", "/", "", &vec![b'x'; LENGTH]);
@@ -88,7 +88,7 @@ pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubjec
 /// 503 with `Retry-After`. Small requests are served, and what was begun arrives once the client reads.
 pub(super) fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Result<(), String> {
     needs_memory(subject)?;
-    in_child_with_descriptors(1000, || {
+    in_child(1000, || {
         let (_, whole) = leave_unread(subject, "GET", "POST", 0);
         assert_eq!(whole, 1, "there is memory for one answer");
     })
@@ -100,7 +100,7 @@ pub(super) fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) 
 /// Requests with small answers are served.
 pub(super) fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &ServerSubject) -> Result<(), String> {
     needs_memory(subject)?;
-    in_child_with_descriptors(1000, || {
+    in_child(1000, || {
         for (method, other) in [("POST", "PUT"), ("PATCH", "POST")] {
             let (called, whole) = leave_unread(subject, method, other, UNREAD);
             assert!((1..=2).contains(&called), "{method}: {called} calls, and there is memory for one answer");

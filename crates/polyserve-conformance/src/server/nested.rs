@@ -89,7 +89,7 @@ fn in_lists(depth: usize) -> String {
 /// Bodies of up to 128 levels are stored, shown, replaced and removed, whatever the stacks of the server's threads are. A body
 /// with one more level is a 400, for every type.
 pub(super) fn a_nested_body_overflows_no_stack(subject: &ServerSubject) -> Outcome {
-    in_child(|| {
+    in_child(None, || {
         keep_nested(&live(subject, Reference::<Nested>::default()));
         keep_nested(&live(subject, LaterReference::<Nested>::default()));
         let free = live(subject, Reference::<Free>::default());
@@ -163,7 +163,7 @@ impl<S: Service> Service for Noting<S> {
 /// An entity of three levels is served without a new stack, which a request would map and unmap. It stays so after a body that
 /// nests deeply in a field that the entity's type ignores.
 pub(super) fn an_ordinary_entity_needs_no_new_stack(subject: &ServerSubject) -> Outcome {
-    in_child(|| {
+    in_child(None, || {
         let service = EntityService::<_, Account>::new(Reference::default());
         let live = subject.live(Noting(service), defaults());
         let body = r#"{"name":"a","owner":{"address":{"city":"b"}}}"#;

@@ -143,7 +143,7 @@ fn patch_together(live: &Live, path: &str, members: &[Patched], rounds: u64) {
             scope.spawn(move || {
                 for value in 1..=rounds {
                     let body = (member.patch)(value);
-                    let response = live.ask_until_answered(&patch(path, &body));
+                    let (_, response) = live.connect_until_answered(&patch(path, &body));
                     let text = response.text();
                     assert_eq!(response.status, 200, "{body}: {text}");
                     assert_eq!(member.shown(&text), Some(value), "the answer to {body}: {text}");

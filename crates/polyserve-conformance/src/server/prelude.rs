@@ -21,7 +21,5 @@ pub(super) use super::subject::ServerSubject;
 pub(super) use super::wire::*;
 pub(super) use crate::NamedEntity;
 pub(super) use crate::client::{Client, Ending, Response};
-pub(super) use crate::property::{
-    ChildSide, Outcome, attempts, in_child, in_child_with_descriptors, needs, with_serving_child, within,
-};
+pub(super) use crate::property::{ChildSide, Outcome, attempts, in_child, needs, with_serving_child, within};
 pub(super) use crate::repo::{LaterReference, Reference};

@@ -23,7 +23,7 @@ fn count() -> (usize, usize) {
 /// Runs `body` in a child process of which /proc counts the threads and descriptors.
 fn in_counted_child(body: impl FnOnce()) -> Result<(), String> {
     needs_proc()?;
-    in_child(body).into()
+    in_child(None, body).into()
 }
 
 fn needs_proc() -> Result<(), String> {
@@ -113,7 +113,7 @@ fn use_up_descriptors(spare: usize) -> Vec<fs::File> {
 /// once there are descriptors again.
 pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Result<(), String> {
     needs_proc()?;
-    in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
+    in_child(DESCRIPTOR_LIMIT, || {
         let live = subject.live(Echo, defaults().first_byte_timeout(NEVER));
         let mut open = live.client();
         open.ask(&get("/"), 200);
@@ -253,7 +253,7 @@ pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubjec
     const COUNT: usize = 150;
     const LENGTH: usize = 1_000_000;
     needs(resident().is_some(), "memory is counted in /proc, which this system does not have")?;
-    in_child(|| {
+    in_child(None, || {
         let live = subject.live(large, defaults());
         live.ask(&get("/1000"), 200);
         let before = resident().expect("/proc is there");
@@ -286,7 +286,7 @@ pub(super) fn resident() -> Option<u64> {
 
 /// A server serves more connections in sequence than its process has descriptors.
 pub(super) fn many_connections_come_and_go(subject: &ServerSubject) -> Outcome {
-    in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
+    in_child(DESCRIPTOR_LIMIT, || {
         let live = echo(subject);
         for _ in 0..2 * DESCRIPTOR_LIMIT {
             live.ask(&request("GET", "/", "Connection: close\r\n"), 200);

@@ -191,7 +191,7 @@ pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> R
 /// then serves each of the silent connections too.
 pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
     const SILENT: usize = 1000;
-    in_child_with_descriptors(2 * SILENT + 1000, || {
+    in_child(2 * SILENT + 1000, || {
         for defer_accept in [false, true] {
             let config = subject.with_workers(2).defer_accept(defer_accept);
             if defer_accept && (!cfg!(target_os = "linux") || subject.make(config.clone()).is_err()) {

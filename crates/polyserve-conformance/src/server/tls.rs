@@ -54,9 +54,23 @@ struct Secure {
 impl Secure {
     #[track_caller]
     fn new(subject: &ServerSubject, config: ServerConfig) -> Self {
+        Self::serving(subject, Echo, config, None)
+    }
+
+    /// A server that requires certificates of this authority, if there is one.
+    #[track_caller]
+    fn serving(
+        subject: &ServerSubject,
+        service: impl Service,
+        config: ServerConfig,
+        clients: Option<&TestAuthority>,
+    ) -> Self {
         let authority = TestAuthority::new();
-        let live = subject.live(Echo, config.tls(authority.issue().server()));
-        Self { live, authority, max_wait: subject.max_wait }
+        let mut tls = authority.issue().server();
+        if let Some(clients) = clients {
+            tls = tls.with_client_ca(clients.pem().as_str()).expect("it is an authority");
+        }
+        Self { live: subject.live(service, config.tls(tls)), authority, max_wait: subject.max_wait }
     }
 
     fn client(&self, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
@@ -197,10 +211,7 @@ fn a_client_certificate_is_required(subject: &ServerSubject) {
     let clients = TestAuthority::new();
     let (known, foreign) = (clients.issue(), TestAuthority::new().issue());
     let [expired, future] = [Validity::Expired, Validity::NotYetValid].map(|validity| clients.issue_while(validity));
-    let authority = TestAuthority::new();
-    let tls = authority.issue().server().with_client_ca(clients.pem().as_str()).expect("it is an authority");
-    let live = subject.live(Echo, defaults().tls(tls));
-    let secure = Secure { live, authority, max_wait: subject.max_wait };
+    let secure = Secure::serving(subject, Echo, defaults(), Some(&clients));
     for version in VERSIONS {
         let refused = [None, Some(&foreign), Some(&expired), Some(&future)].map(|identity| (identity, false));
         for (identity, is_served) in refused.into_iter().chain([(Some(&known), true)]) {
@@ -239,13 +250,7 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) {
     let clients = TestAuthority::new();
     let named = [["one.example.org", "spiffe://example.org/one"], ["two.example.org", "spiffe://example.org/two"]];
     for (asks, version) in [(true, VERSIONS[0]), (true, VERSIONS[1]), (false, VERSIONS[1])] {
-        let authority = TestAuthority::new();
-        let mut tls = authority.issue().server();
-        if asks {
-            tls = tls.with_client_ca(clients.pem().as_str()).expect("it is an authority");
-        }
-        let live = subject.live(CertificateNames, defaults().tls(tls));
-        let secure = Secure { live, authority, max_wait: subject.max_wait };
+        let secure = Secure::serving(subject, CertificateNames, defaults(), asks.then_some(&clients));
         let configs = named.map(|names| secure.authority.client(&[version], Some(&clients.issue_to(&names))));
         for is_resumed in [false, true] {
             for (config, names) in configs.iter().zip(named) {

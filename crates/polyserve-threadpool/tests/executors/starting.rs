@@ -22,7 +22,7 @@ fn new_ends_its_threads_if_one_cannot_start() {
     }
 
     fn check(_: &()) -> property::Outcome {
-        property::in_child(|| {
+        property::in_child(None, || {
             let before = threads();
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.strip_suffix(" kB")).unwrap();
