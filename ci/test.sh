@@ -150,7 +150,7 @@ whole() {
     # All programs, and all tests.
     step cargo test --workspace --features "$features" --no-run
     FEATURES=$features step ci/conformance.sh --check
-    step ci/examples.sh
+    step ci/docs.sh
     step "$programs/examples/custom_server"
     step "$programs/examples/custom_event_loop"
     step "$programs/examples/custom_server" bench stress --set 'contestants=["catalog:custom/two_level"]' \
@@ -174,8 +174,6 @@ whole() {
     step ci/openapi.sh
     step ci/clusters.sh
     step ci/browser.sh
-    step ci/scratch.sh
-    step ci/tutorial.sh
     step ci/models.sh short
     step ci/registry.sh
     # With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis Cluster and
