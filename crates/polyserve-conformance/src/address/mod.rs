@@ -86,10 +86,10 @@ pub struct AddressProperty {
     /// The subject of the property.
     pub group: Group,
     /// Tests it. `None` if its cases are in the wire corpus.
-    exchange: Option<Exchange>,
+    exchange: Option<ExchangeCheck>,
 }
 
-type Exchange = fn(&Probe) -> Result<(), String>;
+type ExchangeCheck = fn(&Probe) -> Result<(), String>;
 
 /// Every property, in the order in which they run: by group.
 pub static PROPERTIES: LazyLock<Vec<AddressProperty>> = LazyLock::new(|| {

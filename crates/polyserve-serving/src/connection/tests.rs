@@ -8,7 +8,7 @@ use std::time::Duration;
 use polyserve_core::http::StatusCode;
 use polyserve_core::overload::Overload;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Body, Completer, Echo, Reply, Request, ServerConfig, Service, promise};
+use polyserve_core::{Answer, AnswerHook, Body, Completer, Echo, Reply, Request, ServerConfig, Service, promise};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -462,4 +462,23 @@ fn an_overload_policy_learns_since_when_a_request_has_waited() {
     let _ = (driver.begin(), driver.receive(GET));
     let (queued, later) = (Some(queued), Some(later));
     assert_eq!(*lock(&arrivals), [queued, queued, later, later, queued, None]);
+}
+
+/// Regression test: a thread that serves two servers reported the wait of a connection of one, which has an overload policy and no hook,
+/// for a request of the other.
+#[test]
+fn a_wait_is_reported_for_its_own_connection() {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&reported);
+    let hook = AnswerHook::new(move |report| lock(&seen).push(report.queued.is_some()));
+    let [mut limited, mut hooked] = [ServerConfig::default(), ServerConfig::default()];
+    (limited.overload, hooked.on_answer) = (Some(Overload::static_limit(8)), Some(hook));
+    let mut first = Driver::new(Arc::new(Echo), &limited);
+    first.queued_since = Some(now());
+    let _ = (first.begin(), first.receive(GET), first.write());
+    let mut second = Driver { buffers: first.buffers, ..Driver::new(Arc::new(Echo), &hooked) };
+    let _ = (second.begin(), second.receive(GET), second.write());
+    second.queued_since = Some(now());
+    let _ = (second.begin(), second.receive(GET));
+    assert_eq!(*lock(&reported), [false, true]);
 }
