@@ -36,6 +36,8 @@
 //! Deviation from the contract, which the kit expects (`Deviations`): a URL without a path gets the path `/`, so `OPTIONS` of such a URL
 //! does not name the server.
 //!
+//! Deviation from RFC 9112, 3.2.2: a URL with a percent-encoded byte in its host is 400, because the `http` crate takes none.
+//!
 //! Deviation from RFC 9110, 10.1.1: over HTTP/2, `Expect: 100-continue` gets no 100, because hyper has no call to send one. A service
 //! that refuses by the head answers at once; otherwise a client that waits for the 100 sends its body after a time of its own choice.
 //!
