@@ -25,7 +25,7 @@ impl Estimate {
     /// The median of `ratios`, one for each round, with an interval that may be used after each round: the probability that
     /// it ever misses the median is at most 5 %. It is wider than the interval of [`Estimate::of`], which treats ratios in the
     /// same way. `None` if `ratios` is empty.
-    pub fn anytime(ratios: &[f64]) -> Option<Self> {
+    pub(crate) fn anytime(ratios: &[f64]) -> Option<Self> {
         let finite = ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, MAX_RATIO));
         let mut ratios: Vec<f64> = finite.collect();
         let rounds = ratios.len();

@@ -1,11 +1,10 @@
-//! Made-up values for the tests of experiments, in this crate and in others.
+//! Made-up values for the tests of experiments.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-#[cfg(test)]
 use crate::bench::figures::{self, NamedFigures};
 use crate::experiment::Records;
 use crate::journal::{Header, as_line};
@@ -14,11 +13,11 @@ use crate::machine::{Cores, Environment};
 
 /// A directory that does not exist yet. It is removed with its content.
 #[derive(Debug)]
-pub struct TestDir(PathBuf);
+pub(crate) struct TestDir(PathBuf);
 
 impl TestDir {
     /// The directory of the test of this name.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("polyserve-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         Self(dir)
@@ -40,22 +39,17 @@ impl Drop for TestDir {
 }
 
 /// The header of a record with this plan.
-pub fn header(experiment: &str, plan: Value) -> Header {
+pub(crate) fn header(experiment: &str, plan: Value) -> Header {
     let core = Cores::from(0);
     Header::new(experiment, plan, Environment::of(&core, [&core; 2], 1, "any"))
 }
 
 /// The records of these lines after a header.
-///
-/// # Errors
-///
-/// Returns the errors of [`Records::of`].
-pub fn records(header: &Header, lines: &[Value]) -> anyhow::Result<Records> {
+pub(crate) fn records(header: &Header, lines: &[Value]) -> anyhow::Result<Records> {
     Records::of(&[&[as_line(Header::KIND, header)?], lines].concat())
 }
 
 /// The figures of a load at a fixed rate with latencies of this length, in microseconds.
-#[cfg(test)]
 pub(crate) fn latencies(us: f64) -> NamedFigures {
     let all = [
         (figures::RATE_PER_S, 100.0),
@@ -69,11 +63,11 @@ pub(crate) fn latencies(us: f64) -> NamedFigures {
 }
 
 /// The launch of a process that no test starts.
-pub fn launch() -> Launch {
+pub(crate) fn launch() -> Launch {
     Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json, files: Vec::new() }
 }
 
 /// A shell script as a process.
-pub fn script(text: &str, address: AddressFrom) -> Launch {
+pub(crate) fn script(text: &str, address: AddressFrom) -> Launch {
     Launch { program: "/bin/sh".into(), args: ["-c", text].map(Into::into).into(), address, ..launch() }
 }

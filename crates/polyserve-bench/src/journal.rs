@@ -146,7 +146,7 @@ impl Journal {
     }
 
     /// All lines that were there already, headers too.
-    pub fn lines_before(&self) -> &[Value] {
+    pub(crate) fn lines_before(&self) -> &[Value] {
         &self.before
     }
 
@@ -165,11 +165,7 @@ impl Journal {
 
     /// [`line`](Self::line), unless the record has the same line. It is for facts that each run finds again, such as the
     /// contestants that cannot run here.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`line`](Self::line).
-    pub fn once(&mut self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn once(&mut self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
         let line = as_line(kind, value)?;
         if self.before.contains(&line) { Ok(()) } else { self.line(kind, value) }
     }
@@ -200,11 +196,7 @@ struct RecordLine<'a, T> {
 }
 
 /// Returns `value` as [`read`] returns a line of this kind. It is for values that were never written.
-///
-/// # Errors
-///
-/// Returns an error if the value cannot be JSON.
-pub fn as_line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
+pub(crate) fn as_line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(RecordLine { kind, value })?)
 }
 
@@ -223,11 +215,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
 }
 
 /// The header of these lines.
-///
-/// # Errors
-///
-/// Returns an error if the first line is not a header.
-pub fn first_header(lines: &[Value]) -> anyhow::Result<Header> {
+pub(crate) fn first_header(lines: &[Value]) -> anyhow::Result<Header> {
     let first = lines.first().context("there is no line in it")?;
     serde_json::from_value(first.clone()).context("its first line is not a header")
 }

@@ -15,9 +15,8 @@
 //! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
 //! * [`claim`]: published claims as data, and their verdicts.
 //! * [`statistics`]: ratios, intervals and verdicts; `anytime`: intervals that hold after any number of rounds.
-//! * [`tasks`], [`scenario`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
+//! * [`tasks`], `scenario`: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
 //! * [`report`]: tables, claims, charts, and how they are drawn.
-//! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -33,7 +32,8 @@ pub mod contestants;
 pub mod crowd;
 pub mod delayed;
 pub mod experiment;
-pub mod fixtures;
+#[cfg(test)]
+mod fixtures;
 pub mod journal;
 pub mod launch;
 pub mod limits;
@@ -46,7 +46,7 @@ pub mod recommend;
 #[cfg(target_os = "linux")]
 pub mod reference;
 pub mod report;
-pub mod scenario;
+mod scenario;
 pub mod services;
 pub mod spin;
 pub mod statistics;

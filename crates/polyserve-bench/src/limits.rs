@@ -20,7 +20,7 @@ pub fn raise_descriptors() -> u64 {
 }
 
 /// Returns the number of open descriptors. It is an estimate on systems without proc(5).
-pub fn open_descriptors() -> u64 {
+pub(crate) fn open_descriptors() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(64, |entries| entries.count() as u64)
 }
 
@@ -36,7 +36,7 @@ pub fn connections(also: u64) -> u64 {
 }
 
 /// Returns the max number of connections of one address to one server: nine tenths of the system's ephemeral ports.
-pub fn ports() -> u64 {
+pub(crate) fn ports() -> u64 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ends = range.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
     let (first, last) = (ends.next().unwrap_or(49_152), ends.next().unwrap_or(65_535));

@@ -12,14 +12,14 @@ use serde::Serialize;
 use crate::machine::Environment;
 
 /// The spaces before the rest of a long line.
-pub const INDENT: usize = 3;
+pub(crate) const INDENT: usize = 3;
 
 /// The max deviation from Little's law without a mark.
 pub const MAX_LITTLES_LAW_ERROR: f64 = 0.05;
 
 /// Requests a second, for a table. `under_way` is the mean number of requests under way as a share of the connections; by
 /// Little's law it is 1 in a closed loop. A rate that breaks the law is marked: `12,345 (0.94 under way)`.
-pub fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
+pub(crate) fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
     match under_way.filter(|share| (share - 1.0).abs() > MAX_LITTLES_LAW_ERROR) {
         Some(share) => format!("{} ({share:.2} under way)", count(per_s)),
         None => count(per_s),
@@ -61,7 +61,7 @@ pub fn print(text: &str) -> io::Result<()> {
 }
 
 /// Returns true if standard output is a terminal with colours and `NO_COLOR` is not set.
-pub fn is_coloured() -> bool {
+pub(crate) fn is_coloured() -> bool {
     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct WithEnvironment<'a, R> {
     pub(crate) report: &'a R,
 }
 
-/// Prints a report as text, in lines of at most [`WIDTH`](crate::report::WIDTH) characters.
+/// Prints a report as text, in lines of at most `WIDTH` characters.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<bool> {
 
 /// A progress line with a prefix, a message and the elapsed time. If standard error is no terminal,
 /// nothing is drawn.
-pub fn spinner() -> ProgressBar {
+pub(crate) fn spinner() -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {elapsed} {prefix}: {msg}");
     let bar = ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     bar.enable_steady_tick(Duration::from_millis(200));

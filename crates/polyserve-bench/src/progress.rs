@@ -38,25 +38,25 @@ impl Progress {
     }
 
     /// A bar that is not drawn. Lines are still printed.
-    pub fn hidden() -> Self {
+    pub(crate) fn hidden() -> Self {
         let now = Instant::now();
         Self { bar: ProgressBar::hidden(), units: "", terminal: true, last_line: now, since: (now, 0) }
     }
 
     /// Shows the name of the step that begins.
-    pub fn begin(&mut self, what: String) {
+    pub(crate) fn begin(&mut self, what: String) {
         self.bar.set_message(what);
         self.show_time_left();
     }
 
     /// Sets the number of steps that are over.
-    pub fn reached(&mut self, steps: u64) {
+    pub(crate) fn reached(&mut self, steps: u64) {
         self.bar.set_position(steps);
         self.show_time_left();
     }
 
     /// Returns the number of steps that are over.
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.bar.position()
     }
 
@@ -86,24 +86,24 @@ impl Progress {
     }
 
     /// Adds steps to the known ones. The estimate of the time left starts anew.
-    pub fn grow(&mut self, steps: usize) {
+    pub(crate) fn grow(&mut self, steps: usize) {
         self.bar.inc_length(steps as u64);
         self.restart_estimate();
     }
 
     /// Adds this number to the steps that are over.
-    pub fn advance(&self, steps: usize) {
+    pub(crate) fn advance(&self, steps: usize) {
         self.bar.inc(steps as u64);
     }
 
     /// This number of steps was over before this run. They do not count in the estimate of the time left.
-    pub fn skip_steps(&mut self, steps: usize) {
+    pub(crate) fn skip_steps(&mut self, steps: usize) {
         self.bar.inc(steps as u64);
         self.restart_estimate();
     }
 
     /// Prints a line on standard error.
-    pub fn print_line(&self, text: &str) {
+    pub(crate) fn print_line(&self, text: &str) {
         // A closed standard error is no failure.
         self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
     }

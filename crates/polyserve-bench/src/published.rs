@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 
 /// The text of the file of this name.
-pub(crate) fn file(name: &str) -> Option<&'static str> {
+pub fn file(name: &str) -> Option<&'static str> {
     let files = [
         ("paper_matrix_get.csv", MATRIX_GET),
         ("paper_matrix_put.csv", MATRIX_PUT),
@@ -27,18 +27,18 @@ pub(crate) fn file(name: &str) -> Option<&'static str> {
 /// # Errors
 ///
 /// Returns an error if the file does not have the columns of `T`.
-pub(crate) fn rows<T: DeserializeOwned>(text: &str) -> anyhow::Result<Vec<T>> {
+pub fn rows<T: DeserializeOwned>(text: &str) -> anyhow::Result<Vec<T>> {
     let rows = csv::Reader::from_reader(text.as_bytes()).into_deserialize();
     rows.collect::<Result<_, _>>().context("the published figures")
 }
 
 /// The matrix of pool sizes and connections, with GET.
-pub const MATRIX_GET: &str = include_str!("../published/paper_matrix_get.csv");
+pub(crate) const MATRIX_GET: &str = include_str!("../published/paper_matrix_get.csv");
 /// The matrix of pool sizes and connections, with PUT.
-pub const MATRIX_PUT: &str = include_str!("../published/paper_matrix_put.csv");
+pub(crate) const MATRIX_PUT: &str = include_str!("../published/paper_matrix_put.csv");
 /// The stress scenario, in Rust and in Go.
 pub const STRESS: &str = include_str!("../published/stress.csv");
 /// The page that sometimes waits.
 pub const PAGE: &str = include_str!("../published/page_delay.csv");
 /// The ladder of optimisations.
-pub const LADDER: &str = include_str!("../published/welcome_ladder.csv");
+pub(crate) const LADDER: &str = include_str!("../published/welcome_ladder.csv");

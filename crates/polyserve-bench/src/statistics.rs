@@ -7,13 +7,13 @@
 //! independent.
 //!
 //! A pair has one of three [verdicts](Verdict), and the rule is [`Estimate::verdict`]. Different: the interval does not overlap the
-//! noise, which is the interval of the baseline against itself ([`tie_band`]). Tie: the interval contains 1, and lies
+//! noise, which is the interval of the baseline against itself (`tie_band`). Tie: the interval contains 1, and lies
 //! within 5 % of 1. Else there are too few rounds, and [`Compared`] has the smallest difference that they could have shown.
 //!
 //! Invariant: the interval depends on the ratios and the seed only, not on the machine. A verdict needs ten rounds. Cost:
 //! O(rounds) for each resample.
 //!
-//! [`LinearFit`] is the straight line of least squares. A power is a line through logarithms.
+//! `LinearFit` is the straight line of least squares. A power is a line through logarithms.
 //!
 //! Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapter 13.
 
@@ -27,13 +27,13 @@ use serde::{Deserialize, Serialize};
 pub const MIN_ROUNDS: usize = 10;
 
 /// The ratio to a baseline without an answer. It is finite, because JSON has no infinite numbers.
-pub const MAX_RATIO: f64 = 1e9;
+pub(crate) const MAX_RATIO: f64 = 1e9;
 
 /// The probability that an interval misses: 5 %, unless another one is asked for.
-pub const ERROR_PROBABILITY: f64 = 0.05;
+pub(crate) const ERROR_PROBABILITY: f64 = 0.05;
 
 /// The max difference of a tie to 1.
-pub const MAX_TIE: f64 = 0.05;
+pub(crate) const MAX_TIE: f64 = 0.05;
 
 /// Resamples of an estimate.
 pub const RESAMPLES: usize = 10_000;
@@ -49,13 +49,13 @@ pub struct Interval {
 
 impl Interval {
     /// The ratios that count as equal to a published `ratio`: their difference to 1 is 0.5 to 1.5 times the published one.
-    pub fn equal_to(ratio: f64) -> Self {
+    pub(crate) fn equal_to(ratio: f64) -> Self {
         let [half, more] = [0.5, 1.5].map(|share| 1.0 + (ratio - 1.0) * share);
         Self { low: half.min(more), high: half.max(more) }
     }
 
     /// Whether `value` is within.
-    pub fn contains(&self, value: f64) -> bool {
+    pub(crate) fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 }
@@ -85,7 +85,7 @@ pub enum Verdict {
     Faster,
     /// Less than the baseline, and not by chance.
     Slower,
-    /// Equal within [`MAX_TIE`], and the interval contains 1.
+    /// Equal within `MAX_TIE`, and the interval contains 1.
     Tie,
     /// Neither is shown: there are fewer than [`MIN_ROUNDS`], or the interval is too wide.
     TooFewRounds,
@@ -93,12 +93,12 @@ pub enum Verdict {
 
 impl Verdict {
     /// Whether a difference was found.
-    pub fn is_different(self) -> bool {
+    pub(crate) fn is_different(self) -> bool {
         matches!(self, Self::Faster | Self::Slower)
     }
 
     /// The verdict in words, with these words for more and for less.
-    pub fn in_words<'a>(self, more: &'a str, less: &'a str) -> &'a str {
+    pub(crate) fn in_words<'a>(self, more: &'a str, less: &'a str) -> &'a str {
         match self {
             Self::Faster => more,
             Self::Slower => less,
@@ -111,7 +111,7 @@ impl Verdict {
 impl Estimate {
     /// The estimate of `ratios`, one for each round; `None` if there are none. A contestant without an answer in a round has
     /// the ratio 0. A baseline without an answer makes the ratio [`MAX_RATIO`]. A round without any answer (NaN) does not count.
-    pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {
+    pub(crate) fn of(ratios: &[f64], seed: u64) -> Option<Self> {
         Self::resampled(ratios, seed, RESAMPLES)
     }
 
@@ -119,7 +119,7 @@ impl Estimate {
         Resampled::of_count(ratios, seed, resamples).map(|resampled| resampled.estimate(ERROR_PROBABILITY))
     }
 
-    /// The verdict. `band` is the band of ties: see [`tie_band`].
+    /// The verdict. `band` is the band of ties: see `tie_band`.
     pub fn verdict(&self, band: &Interval) -> Verdict {
         if self.rounds < MIN_ROUNDS {
             Verdict::TooFewRounds
@@ -154,7 +154,7 @@ pub struct Compared {
 
 impl Compared {
     /// The verdict on `estimate`. `band` is the band of ties: see [`tie_band`].
-    pub fn of(estimate: Estimate, band: &Interval) -> Self {
+    pub(crate) fn of(estimate: Estimate, band: &Interval) -> Self {
         let verdict = estimate.verdict(band);
         let Estimate { ratio, interval, rounds } = estimate;
         let found_from = (band.high * ratio / interval.low - 1.0).max(1.0 - band.low * ratio / interval.high);
@@ -164,7 +164,7 @@ impl Compared {
 
     /// The verdict in words, with these words for more and for less. Too few rounds have the difference that they could have
     /// shown: `too few rounds (>12 %)`.
-    pub fn in_words(&self, more: &str, less: &str) -> String {
+    pub(crate) fn in_words(&self, more: &str, less: &str) -> String {
         let words = self.verdict.in_words(more, less);
         let with = |difference: f64| format!("{words} (>{:.0} %)", (difference * 100.0).ceil());
         self.min_difference.map_or_else(|| words.to_owned(), with)
@@ -184,7 +184,7 @@ pub fn shared_ranks(count: usize, is_different: impl Fn(usize, usize) -> bool) -
 
 /// The resamples of an estimate, for intervals at several errors.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resampled {
+pub(crate) struct Resampled {
     ratio: f64,
     rounds: usize,
     /// The medians of the resamples, the smallest first.
@@ -193,7 +193,7 @@ pub struct Resampled {
 
 impl Resampled {
     /// The resamples of `ratios`, as [`Estimate::of`] has them; `None` without any.
-    pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {
+    pub(crate) fn of(ratios: &[f64], seed: u64) -> Option<Self> {
         Self::of_count(ratios, seed, RESAMPLES)
     }
 
@@ -208,7 +208,7 @@ impl Resampled {
     }
 
     /// The estimate with an interval that misses with the probability `error`.
-    pub fn estimate(&self, error: f64) -> Estimate {
+    pub(crate) fn estimate(&self, error: f64) -> Estimate {
         let at = |share: f64| self.medians[((self.medians.len() - 1) as f64 * share).round() as usize];
         let interval = Interval { low: at(error / 2.0), high: at(1.0 - error / 2.0) };
         Estimate { ratio: self.ratio, interval, rounds: self.rounds }
@@ -217,7 +217,7 @@ impl Resampled {
 
 /// The band of ties: the interval of the baseline against itself, widened to contain 1. Without that estimate, every ratio
 /// is a tie.
-pub fn tie_band(same: Option<&Estimate>) -> Interval {
+pub(crate) fn tie_band(same: Option<&Estimate>) -> Interval {
     match same {
         Some(Estimate { interval, .. }) => Interval { low: interval.low.min(1.0), high: interval.high.max(1.0) },
         None => Interval { low: 0.0, high: f64::INFINITY },
@@ -246,7 +246,7 @@ pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 
 /// A straight line through points, by least squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinearFit {
+pub(crate) struct LinearFit {
     /// Its value at 0.
     pub at_zero: f64,
     /// Its slope.
@@ -259,7 +259,7 @@ pub struct LinearFit {
 
 impl LinearFit {
     /// The line through `points`; `None` if there are fewer than two, or if all have the same x.
-    pub fn through(points: &[(f64, f64)]) -> Option<Self> {
+    pub(crate) fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
         let (x, y) = (mean(|point| point.0), mean(|point| point.1));

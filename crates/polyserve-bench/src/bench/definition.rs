@@ -530,7 +530,7 @@ pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
 }
 
 /// [`time`], if there is one.
-pub(super) fn optional_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+pub(crate) fn optional_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     time(deserializer).map(Some)
 }
 

@@ -15,7 +15,7 @@ use super::mode::{ModeKind, scenario};
 use crate::claim::{AxisValue, ClaimRow};
 use crate::contestants::GO;
 use crate::experiment::{Records, distinct};
-use crate::tasks::growth::{MeanGrowth, SPLIT, TotalGrowth};
+use crate::statistics::LinearFit;
 
 /// The axes that a claim may name in addition to those of the sweep.
 pub(crate) const AXES: [&str; 1] = ["growth"];
@@ -28,15 +28,13 @@ pub(crate) const MIN_WORK_PCT: f64 = 90.0;
 pub(crate) const MAX_DRIFT_PCT: f64 = 10.0;
 /// The max share of the cores' time for other processes. A larger share changes the durations.
 pub(crate) const MAX_OTHERS_PCT: f64 = 10.0;
+/// The number of tasks that divides the lower half of the published numbers from the upper half.
+const SPLIT: usize = 20;
 /// The share of the scatter of the mean durations up to [`SPLIT`] tasks that a growing line must explain. Otherwise there is
 /// no growth that could flatten.
 const MIN_EXPLAINED: f64 = 0.9;
 
 /// The rows that the claims of a record are judged by.
-///
-/// # Errors
-///
-/// Returns an error if a fact does not have its fields.
 pub(super) fn rows(mode: ModeKind, rows: Vec<ClaimRow>, records: &Records) -> anyhow::Result<Vec<ClaimRow>> {
     match mode {
         ModeKind::Tasks => Ok(of_tasks(&rows, &records.facts(SINGLE)?, &records.facts(CALIBRATION)?)),
@@ -145,6 +143,64 @@ fn growth(name: &str, rows: &[&ClaimRow], speed_to_go: Option<f64>) -> [ClaimRow
         Some(_) => ClaimRow::absent(name, format!("up to {SPLIT} tasks its mean duration does not grow along a line")),
     };
     [whole, halves.at("growth", "halves")]
+}
+
+/// The growth of a mean duration. Points are `(tasks, milliseconds)`.
+struct MeanGrowth {
+    /// A line from the number of cores to [`SPLIT`] tasks.
+    before: LinearFit,
+    /// A line from [`SPLIT`] tasks on.
+    after: LinearFit,
+    /// A line from the number of cores on.
+    all: LinearFit,
+}
+
+impl MeanGrowth {
+    /// Returns the lines through `points`, or `None` if one side has fewer than four points.
+    fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
+        let line = |from: usize, to: usize| {
+            let selected = points.iter().filter(|(tasks, _)| (from..=to).contains(tasks));
+            let selected: Vec<_> = selected.map(|(tasks, ms)| (*tasks as f64, *ms)).collect();
+            LinearFit::through(&selected).filter(|_| selected.len() >= 4)
+        };
+        let (before, after) = (line(cores, SPLIT)?, line(SPLIT, usize::MAX)?);
+        Some(Self { before, after, all: line(cores, usize::MAX)? })
+    }
+
+    /// The slope from [`SPLIT`] tasks on, as a share of the slope up to it.
+    fn ratio(&self) -> f64 {
+        self.after.slope / self.before.slope
+    }
+}
+
+/// The growth of a total duration, from as many tasks as cores on.
+struct TotalGrowth {
+    /// A line.
+    line: LinearFit,
+    /// A staircase: it rises by the duration of a task with each further round of the cores.
+    steps: LinearFit,
+}
+
+impl TotalGrowth {
+    /// Returns both fits to `points`, or `None` with fewer than eight points, or fewer than four that are no multiple of
+    /// `cores`.
+    fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
+        let full: Vec<_> = points.iter().filter(|(tasks, _)| *tasks >= cores).collect();
+        let odd = full.iter().filter(|(tasks, _)| tasks % cores != 0).count();
+        if full.len() < 8 || odd < 4 {
+            return None;
+        }
+        let through = |x: fn(usize, usize) -> usize| {
+            let points: Vec<_> = full.iter().map(|(tasks, ms)| (x(*tasks, cores) as f64, *ms)).collect();
+            LinearFit::through(&points)
+        };
+        Some(Self { line: through(|tasks, _| tasks)?, steps: through(usize::div_ceil)? })
+    }
+
+    /// The squares that the line misses, as a share of those that the staircase misses.
+    fn line_to_steps(&self) -> f64 {
+        self.line.missed / self.steps.missed.max(f64::MIN_POSITIVE)
+    }
 }
 
 #[cfg(test)]

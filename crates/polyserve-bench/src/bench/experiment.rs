@@ -117,22 +117,14 @@ pub struct BenchPlan {
 
 impl BenchPlan {
     /// The settings of the mode in the definition.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if they are of another mode.
-    pub fn mode_settings<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+    pub(crate) fn mode_settings<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         let mut settings = self.definition["mode"].as_object().cloned().unwrap_or_default();
         settings.remove("kind");
         Ok(serde_json::from_value(Value::Object(settings))?)
     }
 
     /// The workload of the definition.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a key is wrong.
-    pub fn workload_settings(&self) -> anyhow::Result<BenchWorkload> {
+    pub(crate) fn workload_settings(&self) -> anyhow::Result<BenchWorkload> {
         let settings = self.definition["workload"].as_object().cloned().unwrap_or_default();
         Ok(serde_json::from_value(Value::Object(settings))?)
     }
@@ -248,11 +240,7 @@ impl DefinedExperiment {
 
 impl BenchResult {
     /// The tables, claims, charts and CSV files of the result of these records.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a table cannot be written.
-    pub fn summarize(&self, records: &Records) -> anyhow::Result<Summary> {
+    pub(crate) fn summarize(&self, records: &Records) -> anyhow::Result<Summary> {
         let report = match self {
             Self::Report(report) => report,
             Self::Ranking(ranking) => return Ok(ranking.summary()),

@@ -7,7 +7,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The figures of a sample, by their names.
-pub type NamedFigures = BTreeMap<String, f64>;
+pub(crate) type NamedFigures = BTreeMap<String, f64>;
 
 /// A figure.
 #[derive(Clone, Copy, Debug)]
@@ -60,275 +60,246 @@ pub enum Better {
     Neither,
 }
 
-/// The max rate of arrivals at which the p99 meets the goal.
-pub const CAPACITY_PER_S: &str = "capacity_per_s";
-/// The capacity as a share of the null server's throughput.
-pub const LIMIT_SHARE: &str = "limit_share";
-/// The end of a search: -1 if the lowest rate was not met, 1 if the null server's throughput was met, else 0.
-pub const SEARCH_END: &str = "search_end";
-/// The growth of a server's memory for each connection that it holds.
-pub const BYTES_PER_CONNECTION: &str = "bytes_per_connection";
-/// The connections of a crowd that are open at its end.
-pub const HELD: &str = "crowd_held";
-/// The ratio that a comparison of a contestant with itself found.
-pub const THROUGHPUT_RATIO: &str = "throughput_ratio";
-/// The answers in time a second under overload, as a share of the capacity.
-pub const GOODPUT_SHARE: &str = "goodput_share";
-/// Errors: requests without a right answer, and in the mode `scenario` a wrong final state.
-pub const ERRORS: &str = "errors";
-/// The requests of a scenario.
-pub const SAMPLES: &str = "samples";
-/// Those with a right answer that is no refusal.
-pub const VERIFIED: &str = "verified";
-/// Those with a right refusal: a 503 from a full queue.
-pub const REFUSED: &str = "refused";
-/// The entities of a store at the end, by the server's own count.
-pub const STORED: &str = "stored_entities";
-/// Right answers a second in closed loop.
-pub const REQUESTS_PER_S: &str = "requests_per_s";
-/// CPU time of the server for each right answer in closed loop.
-pub const CPU_US: &str = "cpu_us_per_request";
-/// The fixed rate.
-pub const RATE_PER_S: &str = "rate_per_s";
-/// CPU time of the server for each right answer at the fixed rate.
-pub const CPU_US_AT_RATE: &str = "cpu_us_at_rate";
-/// Latency at the fixed rate from the intended start, 50 %.
-pub const P50_US: &str = "p50_us";
-/// Latency, 99 %.
-pub const P99_US: &str = "p99_us";
-/// Latency, 99.9 %.
-pub const P999_US: &str = "p999_us";
-/// Operations a second on a store. Each thread waits for an answer before its next operation.
-pub const OPERATIONS_PER_S: &str = "operations_per_s";
-/// The same with many operations outstanding, of a store with deferred answers.
-pub const WINDOWED_PER_S: &str = "windowed_operations_per_s";
-/// CPU time of the threads for each operation on a store.
-pub const CPU_US_PER_OPERATION: &str = "cpu_us_per_operation";
-/// Resident memory of the process for each stored entity.
-pub const FILLED_BYTES: &str = "filled_bytes_per_entity";
-/// The delay of the load generator itself, 99 %.
-pub const LATENESS_P99_US: &str = "lateness_p99_us";
-/// Requests that were due at the fixed rate and not sent in time, as a share of those due.
-pub const BEHIND: &str = "behind_share";
-/// From the start of the first task to the end of the last one.
-pub const TOTAL_DURATION_MS: &str = "total_duration_ms";
-/// The mean of the tasks' durations.
-pub const MEAN_DURATION_MS: &str = "mean_duration_ms";
-/// The server's CPU time as a share of its cores' time.
-pub const SERVER_BUSY: &str = "server_busy";
-/// The client's CPU time as a share of its threads' time.
-pub const CLIENT_BUSY: &str = "client_busy";
-/// The server's CPU time in closed loop, in seconds.
-pub const SERVER_CPU_S: &str = "server_cpu_s";
-/// The client's CPU time in closed loop, in seconds.
-pub const CLIENT_CPU_S: &str = "client_cpu_s";
-/// The idle time of the server's cores in closed loop, in seconds.
-pub const SERVER_IDLE_S: &str = "server_idle_s";
-/// The idle time of the client's cores in closed loop, in seconds.
-pub const CLIENT_IDLE_S: &str = "client_idle_s";
-/// Resident memory before the first connection, with the entities.
-pub const FILLED_MEMORY: &str = "filled_bytes";
-/// Resident memory with all connections open.
-pub const LOADED_MEMORY: &str = "loaded_bytes";
-/// Context switches of the server's threads for each request, while the load warms it up.
-pub const SWITCHES: &str = "switches_per_request";
-/// The requests under way by Little's law, as a share of the connections.
-pub const UNDER_WAY: &str = "under_way";
-/// Right answers in closed loop.
-pub const ANSWERED: &str = "answered";
-/// 1 if the client had no time left, so that all servers seem alike; else 0.
-pub const CLIENT_FULL: &str = "client_full";
+/// Defines each figure: its name, its unit, which direction is better, and its column of tables, if it has one. A name that several
+/// places have is a constant.
+macro_rules! figures {
+    ($($($(#[doc = $doc:literal])+ $constant:ident =)? $name:literal: $unit:ident, $better:ident $(, $column:literal)?;)*) => {
+        $($($(#[doc = $doc])+ pub(crate) const $constant: &str = $name;)?)*
 
-/// All figures, in the order of tables.
-pub const ALL: &[NamedFigure] = &[
-    figure(CAPACITY_PER_S, Unit::PerSecond, Better::Higher, Some("capacity (req/s)")),
-    figure(LIMIT_SHARE, Unit::Share, Better::Higher, Some("of the limit")),
-    figure(SEARCH_END, Unit::Count, Better::Neither, None),
-    figure(BYTES_PER_CONNECTION, Unit::Bytes, Better::Lower, Some("per connection")),
-    figure("anonymous_bytes_per_connection", Unit::Bytes, Better::Lower, None),
-    figure(HELD, Unit::Count, Better::Higher, Some("held")),
-    figure("crowd_arrived", Unit::Count, Better::Neither, None),
-    figure("crowd_opened", Unit::Count, Better::Neither, None),
-    figure("crowd_answered", Unit::Count, Better::Neither, None),
-    figure("crowd_refused", Unit::Count, Better::Neither, Some("refused")),
-    figure("crowd_timed_out", Unit::Count, Better::Neither, None),
-    figure("crowd_cut", Unit::Count, Better::Neither, Some("cut")),
-    figure("crowd_unreachable", Unit::Count, Better::Neither, None),
-    figure("held_bytes", Unit::Bytes, Better::Lower, Some("memory with the crowd")),
-    figure("idle_cpu_ms_per_s", Unit::CpuMilliseconds, Better::Lower, Some("idle CPU (ms/s)")),
-    figure("free_requests_per_s", Unit::PerSecond, Better::Neither, Some("without (req/s)")),
-    figure("kept_share", Unit::Share, Better::Higher, Some("kept")),
-    figure(GOODPUT_SHARE, Unit::Share, Better::Higher, Some("goodput")),
-    figure("goodput_per_s", Unit::PerSecond, Better::Higher, None),
-    figure("closed_capacity_per_s", Unit::PerSecond, Better::Neither, Some("capacity (req/s)")),
-    figure("offered_per_s", Unit::PerSecond, Better::Neither, Some("offered (req/s)")),
-    figure("admitted_p99_us", Unit::Microseconds, Better::Lower, Some("p99 of the admitted")),
-    figure("admitted_p99_to_unloaded", Unit::Count, Better::Lower, Some("to unloaded")),
-    figure("unloaded_p99_us", Unit::Microseconds, Better::Neither, None),
-    figure("recovery_ms", Unit::Milliseconds, Better::Lower, Some("recovery (ms)")),
-    figure("retries_per_s", Unit::PerSecond, Better::Neither, Some("retries/s")),
-    figure("rejected_per_s", Unit::PerSecond, Better::Neither, Some("rejected/s")),
-    figure("timeouts_per_s", Unit::PerSecond, Better::Lower, Some("timeouts/s")),
-    figure("late_per_s", Unit::PerSecond, Better::Lower, None),
-    figure("given_up_share", Unit::Share, Better::Lower, Some("given up")),
-    figure(ERRORS, Unit::Count, Better::Lower, Some("errors")),
-    figure(THROUGHPUT_RATIO, Unit::Count, Better::Neither, Some("throughput ratio")),
-    figure("throughput_verdict", Unit::Count, Better::Neither, None),
-    figure("cost_ratio", Unit::Count, Better::Neither, Some("cost ratio")),
-    figure("cost_verdict", Unit::Count, Better::Neither, None),
-    figure("comparison_rounds", Unit::Count, Better::Neither, Some("rounds")),
-    figure(SAMPLES, Unit::Number, Better::Neither, Some("samples")),
-    figure(VERIFIED, Unit::Number, Better::Higher, Some("verified")),
-    figure(REFUSED, Unit::Number, Better::Lower, Some("refused")),
-    figure("connections_at_once", Unit::Number, Better::Neither, None),
-    figure("connections_opened", Unit::Number, Better::Neither, None),
-    figure("server_answered", Unit::Number, Better::Neither, Some("answered by the server")),
-    figure("server_cut", Unit::Number, Better::Lower, Some("cut")),
-    figure("server_stuck", Unit::Number, Better::Lower, None),
-    figure(STORED, Unit::Number, Better::Neither, Some("stored")),
-    figure("final_checked", Unit::Number, Better::Neither, None),
-    figure("final_present", Unit::Number, Better::Neither, Some("present")),
-    figure("final_wrong", Unit::Number, Better::Lower, Some("wrong")),
-    figure("control_share", Unit::Share, Better::Neither, None),
-    figure("errors_after", Unit::Count, Better::Lower, Some("errors after")),
-    figure("before_p99_us", Unit::Microseconds, Better::Neither, Some("p99 before")),
-    figure("after_p99_us", Unit::Microseconds, Better::Lower, Some("p99 after")),
-    figure("descriptors", Unit::Count, Better::Neither, None),
-    figure(REQUESTS_PER_S, Unit::PerSecond, Better::Higher, Some("req/s")),
-    figure(CPU_US, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/req")),
-    figure(RATE_PER_S, Unit::PerSecond, Better::Neither, Some("rate (req/s)")),
-    figure(CPU_US_AT_RATE, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/req at rate")),
-    figure(OPERATIONS_PER_S, Unit::PerSecond, Better::Higher, Some("operations/s")),
-    figure(WINDOWED_PER_S, Unit::PerSecond, Better::Higher, Some("operations/s, 64 outstanding")),
-    figure(CPU_US_PER_OPERATION, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/operation")),
-    figure(FILLED_BYTES, Unit::Count, Better::Lower, Some("bytes/entity")),
-    figure("emptied_bytes_per_entity", Unit::Count, Better::Lower, Some("after removal")),
-    figure("refilled_bytes_per_entity", Unit::Count, Better::Lower, Some("filled again")),
-    figure("filled_s", Unit::Seconds, Better::Lower, Some("filling (s)")),
-    figure("emptied_s", Unit::Seconds, Better::Lower, Some("removal (s)")),
-    figure("refilled_s", Unit::Seconds, Better::Lower, None),
-    figure(P50_US, Unit::Microseconds, Better::Lower, Some("p50")),
-    figure(P99_US, Unit::Microseconds, Better::Lower, Some("p99")),
-    figure(P999_US, Unit::Microseconds, Better::Lower, None),
-    figure("max_us", Unit::Microseconds, Better::Lower, None),
-    figure("clock_us", Unit::Microseconds, Better::Neither, None),
-    figure(LATENESS_P99_US, Unit::Microseconds, Better::Neither, None),
-    figure(BEHIND, Unit::Share, Better::Lower, None),
-    figure(LOADED_MEMORY, Unit::Bytes, Better::Lower, Some("memory")),
-    figure(FILLED_MEMORY, Unit::Bytes, Better::Lower, None),
-    figure(SERVER_BUSY, Unit::Share, Better::Neither, Some("server CPU")),
-    figure(CLIENT_BUSY, Unit::Share, Better::Neither, Some("client CPU")),
-    figure(TOTAL_DURATION_MS, Unit::Milliseconds, Better::Lower, Some("total (ms)")),
-    figure(MEAN_DURATION_MS, Unit::Milliseconds, Better::Lower, Some("mean (ms)")),
-    figure("std_dev_ms", Unit::Milliseconds, Better::Lower, Some("std dev (ms)")),
-    figure("profit_pct", Unit::Percent, Better::Higher, Some("profit (%)")),
-    figure("cost_pct", Unit::Percent, Better::Lower, Some("cost (%)")),
-    figure("working_pct", Unit::Percent, Better::Higher, Some("working (%)")),
-    figure("waiting_pct", Unit::Percent, Better::Lower, Some("waiting (%)")),
-    figure("overhead_pct", Unit::Percent, Better::Lower, Some("overhead (%)")),
-    figure("threads", Unit::Number, Better::Neither, Some("threads")),
-    figure("cpu_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("cpu_of_process", Unit::Number, Better::Neither, None),
-    figure("d1_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("cpu1_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("others_share", Unit::Share, Better::Neither, None),
-    figure("cores", Unit::Number, Better::Neither, None),
-    figure("tasks_per_core", Unit::Count, Better::Neither, None),
-    figure("profit_to_ideal", Unit::Count, Better::Higher, None),
-    figure("total_to_single", Unit::Count, Better::Lower, None),
-    figure("total_to_ideal", Unit::Count, Better::Lower, None),
-    figure("total_to_at_once", Unit::Count, Better::Lower, None),
-    figure("last_start_pct", Unit::Percent, Better::Lower, None),
-    figure("start_order", Unit::Count, Better::Neither, None),
-    figure("spread_of_starts", Unit::Count, Better::Lower, None),
-    figure("spread_of_durations", Unit::Count, Better::Lower, None),
-    figure("threads_beyond_cores", Unit::Number, Better::Neither, None),
-    figure("threads_beyond_tasks", Unit::Number, Better::Neither, None),
-    figure("line_to_steps", Unit::Count, Better::Neither, None),
-    figure("scatter_on_a_line", Unit::Count, Better::Neither, None),
-    figure("slope_after_to_before", Unit::Count, Better::Neither, None),
-    figure("steps_to_those_in_go", Unit::Count, Better::Higher, None),
-    figure("total_s", Unit::Seconds, Better::Lower, Some("total (s)")),
-    figure("share_of_bound", Unit::Share, Better::Higher, Some("of bound")),
-    figure("bound_per_s", Unit::PerSecond, Better::Neither, None),
-    figure("connections_bound_per_s", Unit::PerSecond, Better::Neither, None),
-    figure("share_of_workers_bound", Unit::Share, Better::Higher, None),
-    figure("share_without_a_bound", Unit::Share, Better::Higher, None),
-    figure("mean_ms", Unit::Milliseconds, Better::Lower, Some("mean (ms)")),
-    figure("p50_ms", Unit::Milliseconds, Better::Lower, Some("p50 (ms)")),
-    figure("p66_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("p75_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("p80_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("p90_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("p95_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("p98_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("p99_ms", Unit::Milliseconds, Better::Lower, Some("p99 (ms)")),
-    figure("max_ms", Unit::Milliseconds, Better::Lower, Some("max (ms)")),
-    figure("connect_min_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("connect_mean_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("connect_sd_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("connect_median_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("connect_max_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("processing_min_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("processing_mean_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("processing_sd_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("processing_median_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("processing_max_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("waiting_min_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("waiting_mean_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("waiting_sd_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("waiting_median_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("waiting_max_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("total_min_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("total_mean_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("total_sd_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("total_median_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("total_max_ms", Unit::Milliseconds, Better::Lower, None),
-    figure("document_bytes", Unit::Number, Better::Neither, None),
-    figure("total_bytes", Unit::Number, Better::Neither, None),
-    figure("html_bytes", Unit::Number, Better::Neither, None),
-    figure("received_kB_s", Unit::Count, Better::Higher, None),
-    figure("sent_kB_s", Unit::Count, Better::Higher, None),
-    figure("per_request_ms", Unit::Count, Better::Lower, Some("request (ms)")),
-    figure("connect_ms", Unit::Count, Better::Lower, Some("connecting (ms)")),
-    figure("processing_ms", Unit::Count, Better::Lower, Some("processing (ms)")),
-    figure("processing_p99_ms", Unit::Count, Better::Lower, None),
-    figure("avg_cpu_pct", Unit::Percent, Better::Neither, Some("CPU (%)")),
-    figure("max_cpu_pct", Unit::Percent, Better::Neither, None),
-    figure("avg_mem_pct", Unit::Count, Better::Lower, Some("memory (%)")),
-    figure("max_mem_pct", Unit::Count, Better::Lower, None),
-    figure("anonymous_bytes", Unit::Bytes, Better::Lower, None),
-    figure("workers_per_core", Unit::Count, Better::Neither, None),
-    figure(CLIENT_FULL, Unit::Number, Better::Neither, None),
-    figure("peak_memory_mib", Unit::Count, Better::Lower, Some("peak memory (MiB)")),
-    figure("requests", Unit::Number, Better::Neither, None),
-    figure("connections", Unit::Number, Better::Neither, None),
-    figure("every", Unit::Number, Better::Neither, None),
-    figure("wait_s", Unit::Seconds, Better::Neither, None),
-    figure(SWITCHES, Unit::Count, Better::Lower, None),
-    figure(UNDER_WAY, Unit::Share, Better::Neither, None),
-    figure("retried", Unit::Count, Better::Neither, None),
-    figure("reconnects", Unit::Count, Better::Neither, None),
-    figure(ANSWERED, Unit::Count, Better::Neither, None),
-    figure("elapsed_s", Unit::Seconds, Better::Neither, None),
-    figure(SERVER_CPU_S, Unit::Seconds, Better::Neither, None),
-    figure(CLIENT_CPU_S, Unit::Seconds, Better::Neither, None),
-    figure(SERVER_IDLE_S, Unit::Seconds, Better::Neither, None),
-    figure(CLIENT_IDLE_S, Unit::Seconds, Better::Neither, None),
-];
+        /// All figures, in the order of tables.
+        pub(crate) const ALL: &[NamedFigure] = &[$(NamedFigure {
+            name: $name,
+            unit: Unit::$unit,
+            better: Better::$better,
+            column: [$(Some($column),)? None][0],
+        }),*];
+    };
+}
 
-const fn figure(name: &'static str, unit: Unit, better: Better, column: Option<&'static str>) -> NamedFigure {
-    NamedFigure { name, unit, better, column }
+figures! {
+    /// The max rate of arrivals at which the p99 meets the goal.
+    CAPACITY_PER_S = "capacity_per_s": PerSecond, Higher, "capacity (req/s)";
+    /// The capacity as a share of the null server's throughput.
+    LIMIT_SHARE = "limit_share": Share, Higher, "of the limit";
+    /// The end of a search: -1 if the lowest rate was not met, 1 if the null server's throughput was met, else 0.
+    SEARCH_END = "search_end": Count, Neither;
+    /// The growth of a server's memory for each connection that it holds.
+    BYTES_PER_CONNECTION = "bytes_per_connection": Bytes, Lower, "per connection";
+    "anonymous_bytes_per_connection": Bytes, Lower;
+    /// The connections of a crowd that are open at its end.
+    HELD = "crowd_held": Count, Higher, "held";
+    "crowd_arrived": Count, Neither;
+    "crowd_opened": Count, Neither;
+    "crowd_answered": Count, Neither;
+    "crowd_refused": Count, Neither, "refused";
+    "crowd_timed_out": Count, Neither;
+    "crowd_cut": Count, Neither, "cut";
+    "crowd_unreachable": Count, Neither;
+    "held_bytes": Bytes, Lower, "memory with the crowd";
+    "idle_cpu_ms_per_s": CpuMilliseconds, Lower, "idle CPU (ms/s)";
+    "free_requests_per_s": PerSecond, Neither, "without (req/s)";
+    "kept_share": Share, Higher, "kept";
+    /// The answers in time a second under overload, as a share of the capacity.
+    GOODPUT_SHARE = "goodput_share": Share, Higher, "goodput";
+    "goodput_per_s": PerSecond, Higher;
+    "closed_capacity_per_s": PerSecond, Neither, "capacity (req/s)";
+    "offered_per_s": PerSecond, Neither, "offered (req/s)";
+    "admitted_p99_us": Microseconds, Lower, "p99 of the admitted";
+    "admitted_p99_to_unloaded": Count, Lower, "to unloaded";
+    "unloaded_p99_us": Microseconds, Neither;
+    "recovery_ms": Milliseconds, Lower, "recovery (ms)";
+    "retries_per_s": PerSecond, Neither, "retries/s";
+    "rejected_per_s": PerSecond, Neither, "rejected/s";
+    "timeouts_per_s": PerSecond, Lower, "timeouts/s";
+    "late_per_s": PerSecond, Lower;
+    "given_up_share": Share, Lower, "given up";
+    /// Errors: requests without a right answer, and in the mode `scenario` a wrong final state.
+    ERRORS = "errors": Count, Lower, "errors";
+    /// The ratio that a comparison of a contestant with itself found.
+    THROUGHPUT_RATIO = "throughput_ratio": Count, Neither, "throughput ratio";
+    "throughput_verdict": Count, Neither;
+    "cost_ratio": Count, Neither, "cost ratio";
+    "cost_verdict": Count, Neither;
+    "comparison_rounds": Count, Neither, "rounds";
+    /// The requests of a scenario.
+    SAMPLES = "samples": Number, Neither, "samples";
+    /// Those with a right answer that is no refusal.
+    VERIFIED = "verified": Number, Higher, "verified";
+    /// Those with a right refusal: a 503 from a full queue.
+    REFUSED = "refused": Number, Lower, "refused";
+    "connections_at_once": Number, Neither;
+    "connections_opened": Number, Neither;
+    "server_answered": Number, Neither, "answered by the server";
+    "server_cut": Number, Lower, "cut";
+    "server_stuck": Number, Lower;
+    /// The entities of a store at the end, by the server's own count.
+    STORED = "stored_entities": Number, Neither, "stored";
+    "final_checked": Number, Neither;
+    "final_present": Number, Neither, "present";
+    "final_wrong": Number, Lower, "wrong";
+    "control_share": Share, Neither;
+    "errors_after": Count, Lower, "errors after";
+    "before_p99_us": Microseconds, Neither, "p99 before";
+    "after_p99_us": Microseconds, Lower, "p99 after";
+    "descriptors": Count, Neither;
+    /// Right answers a second in closed loop.
+    REQUESTS_PER_S = "requests_per_s": PerSecond, Higher, "req/s";
+    /// CPU time of the server for each right answer in closed loop.
+    CPU_US = "cpu_us_per_request": CpuMicroseconds, Lower, "CPU us/req";
+    /// The fixed rate.
+    RATE_PER_S = "rate_per_s": PerSecond, Neither, "rate (req/s)";
+    /// CPU time of the server for each right answer at the fixed rate.
+    CPU_US_AT_RATE = "cpu_us_at_rate": CpuMicroseconds, Lower, "CPU us/req at rate";
+    /// Operations a second on a store. Each thread waits for an answer before its next operation.
+    OPERATIONS_PER_S = "operations_per_s": PerSecond, Higher, "operations/s";
+    /// The same with many operations outstanding, of a store with deferred answers.
+    WINDOWED_PER_S = "windowed_operations_per_s": PerSecond, Higher, "operations/s, 64 outstanding";
+    /// CPU time of the threads for each operation on a store.
+    CPU_US_PER_OPERATION = "cpu_us_per_operation": CpuMicroseconds, Lower, "CPU us/operation";
+    /// Resident memory of the process for each stored entity.
+    FILLED_BYTES = "filled_bytes_per_entity": Count, Lower, "bytes/entity";
+    "emptied_bytes_per_entity": Count, Lower, "after removal";
+    "refilled_bytes_per_entity": Count, Lower, "filled again";
+    "filled_s": Seconds, Lower, "filling (s)";
+    "emptied_s": Seconds, Lower, "removal (s)";
+    "refilled_s": Seconds, Lower;
+    /// Latency at the fixed rate from the intended start, 50 %.
+    P50_US = "p50_us": Microseconds, Lower, "p50";
+    /// Latency, 99 %.
+    P99_US = "p99_us": Microseconds, Lower, "p99";
+    /// Latency, 99.9 %.
+    P999_US = "p999_us": Microseconds, Lower;
+    "max_us": Microseconds, Lower;
+    "clock_us": Microseconds, Neither;
+    /// The delay of the load generator itself, 99 %.
+    LATENESS_P99_US = "lateness_p99_us": Microseconds, Neither;
+    /// Requests that were due at the fixed rate and not sent in time, as a share of those due.
+    BEHIND = "behind_share": Share, Lower;
+    /// Resident memory with all connections open.
+    LOADED_MEMORY = "loaded_bytes": Bytes, Lower, "memory";
+    /// Resident memory before the first connection, with the entities.
+    FILLED_MEMORY = "filled_bytes": Bytes, Lower;
+    /// The server's CPU time as a share of its cores' time.
+    SERVER_BUSY = "server_busy": Share, Neither, "server CPU";
+    /// The client's CPU time as a share of its threads' time.
+    CLIENT_BUSY = "client_busy": Share, Neither, "client CPU";
+    /// From the start of the first task to the end of the last one.
+    TOTAL_DURATION_MS = "total_duration_ms": Milliseconds, Lower, "total (ms)";
+    /// The mean of the tasks' durations.
+    MEAN_DURATION_MS = "mean_duration_ms": Milliseconds, Lower, "mean (ms)";
+    "std_dev_ms": Milliseconds, Lower, "std dev (ms)";
+    "profit_pct": Percent, Higher, "profit (%)";
+    "cost_pct": Percent, Lower, "cost (%)";
+    "working_pct": Percent, Higher, "working (%)";
+    "waiting_pct": Percent, Lower, "waiting (%)";
+    "overhead_pct": Percent, Lower, "overhead (%)";
+    "threads": Number, Neither, "threads";
+    "cpu_ms": Milliseconds, Lower;
+    "cpu_of_process": Number, Neither;
+    "d1_ms": Milliseconds, Lower;
+    "cpu1_ms": Milliseconds, Lower;
+    "others_share": Share, Neither;
+    "cores": Number, Neither;
+    "tasks_per_core": Count, Neither;
+    "profit_to_ideal": Count, Higher;
+    "total_to_single": Count, Lower;
+    "total_to_ideal": Count, Lower;
+    "total_to_at_once": Count, Lower;
+    "last_start_pct": Percent, Lower;
+    "start_order": Count, Neither;
+    "spread_of_starts": Count, Lower;
+    "spread_of_durations": Count, Lower;
+    "threads_beyond_cores": Number, Neither;
+    "threads_beyond_tasks": Number, Neither;
+    "line_to_steps": Count, Neither;
+    "scatter_on_a_line": Count, Neither;
+    "slope_after_to_before": Count, Neither;
+    "steps_to_those_in_go": Count, Higher;
+    "total_s": Seconds, Lower, "total (s)";
+    "share_of_bound": Share, Higher, "of bound";
+    "bound_per_s": PerSecond, Neither;
+    "connections_bound_per_s": PerSecond, Neither;
+    "share_of_workers_bound": Share, Higher;
+    "share_without_a_bound": Share, Higher;
+    "mean_ms": Milliseconds, Lower, "mean (ms)";
+    "p50_ms": Milliseconds, Lower, "p50 (ms)";
+    "p66_ms": Milliseconds, Lower;
+    "p75_ms": Milliseconds, Lower;
+    "p80_ms": Milliseconds, Lower;
+    "p90_ms": Milliseconds, Lower;
+    "p95_ms": Milliseconds, Lower;
+    "p98_ms": Milliseconds, Lower;
+    "p99_ms": Milliseconds, Lower, "p99 (ms)";
+    "max_ms": Milliseconds, Lower, "max (ms)";
+    "connect_min_ms": Milliseconds, Lower;
+    "connect_mean_ms": Milliseconds, Lower;
+    "connect_sd_ms": Milliseconds, Lower;
+    "connect_median_ms": Milliseconds, Lower;
+    "connect_max_ms": Milliseconds, Lower;
+    "processing_min_ms": Milliseconds, Lower;
+    "processing_mean_ms": Milliseconds, Lower;
+    "processing_sd_ms": Milliseconds, Lower;
+    "processing_median_ms": Milliseconds, Lower;
+    "processing_max_ms": Milliseconds, Lower;
+    "waiting_min_ms": Milliseconds, Lower;
+    "waiting_mean_ms": Milliseconds, Lower;
+    "waiting_sd_ms": Milliseconds, Lower;
+    "waiting_median_ms": Milliseconds, Lower;
+    "waiting_max_ms": Milliseconds, Lower;
+    "total_min_ms": Milliseconds, Lower;
+    "total_mean_ms": Milliseconds, Lower;
+    "total_sd_ms": Milliseconds, Lower;
+    "total_median_ms": Milliseconds, Lower;
+    "total_max_ms": Milliseconds, Lower;
+    "document_bytes": Number, Neither;
+    "total_bytes": Number, Neither;
+    "html_bytes": Number, Neither;
+    "received_kB_s": Count, Higher;
+    "sent_kB_s": Count, Higher;
+    "per_request_ms": Count, Lower, "request (ms)";
+    "connect_ms": Count, Lower, "connecting (ms)";
+    "processing_ms": Count, Lower, "processing (ms)";
+    "processing_p99_ms": Count, Lower;
+    "avg_cpu_pct": Percent, Neither, "CPU (%)";
+    "max_cpu_pct": Percent, Neither;
+    "avg_mem_pct": Count, Lower, "memory (%)";
+    "max_mem_pct": Count, Lower;
+    "anonymous_bytes": Bytes, Lower;
+    "workers_per_core": Count, Neither;
+    /// 1 if the client had no time left, so that all servers seem alike; else 0.
+    CLIENT_FULL = "client_full": Number, Neither;
+    "peak_memory_mib": Count, Lower, "peak memory (MiB)";
+    "requests": Number, Neither;
+    "connections": Number, Neither;
+    "every": Number, Neither;
+    "wait_s": Seconds, Neither;
+    /// Context switches of the server's threads for each request, while the load warms it up.
+    SWITCHES = "switches_per_request": Count, Lower;
+    /// The requests under way by Little's law, as a share of the connections.
+    UNDER_WAY = "under_way": Share, Neither;
+    "retried": Count, Neither;
+    "reconnects": Count, Neither;
+    /// Right answers in closed loop.
+    ANSWERED = "answered": Count, Neither;
+    "elapsed_s": Seconds, Neither;
+    /// The server's CPU time in closed loop, in seconds.
+    SERVER_CPU_S = "server_cpu_s": Seconds, Neither;
+    /// The client's CPU time in closed loop, in seconds.
+    CLIENT_CPU_S = "client_cpu_s": Seconds, Neither;
+    /// The idle time of the server's cores in closed loop, in seconds.
+    SERVER_IDLE_S = "server_idle_s": Seconds, Neither;
+    /// The idle time of the client's cores in closed loop, in seconds.
+    CLIENT_IDLE_S = "client_idle_s": Seconds, Neither;
 }
 
 impl NamedFigure {
     /// The figure of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         ALL.iter().find(|figure| figure.name == name).copied()
     }
 
     /// A value with its unit, for tables.
-    pub fn text(&self, value: f64) -> String {
+    pub(crate) fn text(&self, value: f64) -> String {
         match self.unit {
             Unit::PerSecond if value >= 1e6 => format!("{:.2} M", value / 1e6),
             Unit::PerSecond => count(value),

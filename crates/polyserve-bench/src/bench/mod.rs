@@ -14,15 +14,14 @@
 //!
 //! * `definition`: the file. `workload`: its requests; `sweep`: its cells; `pattern`: names of contestants.
 //! * `derived`: figures of several cells, for claims. `published`: published figures, next to measured ones.
-//! * [`mode`]: what is measured in a turn. [`figures`]: the names, units and directions of all figures.
+//! * [`mode`]: what is measured in a turn. `figures`: the names, units and directions of all figures.
 //! * `experiment`: the experiment in the framework. `report`: rows, ranks, tables and charts;
 //!   [`ranking`]: the result of a comparison.
 
 pub(crate) mod definition;
 pub(crate) mod derived;
 pub(crate) mod experiment;
-pub mod figures;
-mod heat_map;
+pub(crate) mod figures;
 pub mod mode;
 pub(crate) mod pattern;
 pub(crate) mod published;
@@ -36,7 +35,7 @@ pub use experiment::{BenchPlan, BenchResult, CellEntries, DefinedExperiment, Key
 pub use pattern::{ContestantOrigin, Pattern, matches};
 pub use published::PublishedFigures;
 pub use report::{BenchRow, Report};
-pub use sweep::{CellValue, Sweep, SweepAxis, SweepCell};
+pub use sweep::{CellValue, SweepAxis, SweepCell};
 pub use workload::{BenchWorkload, welcome};
 
 /// The name of the experiment and of its command.

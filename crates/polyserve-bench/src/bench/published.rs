@@ -43,7 +43,7 @@ pub struct PublishedFigures {
 
 /// The published figures at one cell.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PublishedLine {
+pub(crate) struct PublishedLine {
     /// The cell.
     pub cell: SweepCell,
     /// The figures.
@@ -61,11 +61,7 @@ impl PublishedFigures {
     }
 
     /// The figures, by cell.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if there is no such file.
-    pub fn rows(&self) -> anyhow::Result<Vec<PublishedLine>> {
+    pub(crate) fn rows(&self) -> anyhow::Result<Vec<PublishedLine>> {
         let mut rows: Vec<PublishedLine> = Vec::new();
         for file in &self.files {
             let text = published::file(file).ok_or_else(|| anyhow!("there is no published file {file:?}"))?;
@@ -139,14 +135,13 @@ pub(super) fn table(all: &[PublishedFigures], rows: &[BenchRow], axes: &[SweepAx
         .chain([String::from("contestant")])
         .chain(figures.iter().map(|figure| figure.name.to_owned()))
         .collect();
-    let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>()).named_by(axes.len() + 1);
-    table = table.with_texts_in(axes.len());
+    let mut table = Table::of_numbers(&header).named_by(axes.len() + 1).with_texts_in(axes.len());
     for (name, cell, values) in &lines {
         let place = axes.iter().map(|axis| or_empty(cell.get(axis).map(CellValue::to_string)));
         let values = figures.iter().map(|figure| values.get(figure.name).map_or_else(|| EMPTY_CELL.to_owned(), short));
         table.row(place.chain([name.clone()]).chain(values).collect());
     }
-    Ok((!lines.is_empty()).then_some(table))
+    Ok(table.if_any())
 }
 
 /// A figure with at most two decimals.

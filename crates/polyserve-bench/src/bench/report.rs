@@ -79,11 +79,7 @@ pub struct Report {
 
 impl Report {
     /// The result of these records.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the header or a fact does not have its fields.
-    pub fn of(records: &Records) -> anyhow::Result<Self> {
+    pub(crate) fn of(records: &Records) -> anyhow::Result<Self> {
         let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
         let name = plan.compared.as_str();
         let figure = NamedFigure::named(name).ok_or_else(|| anyhow::anyhow!("there is no figure {name}"))?;

@@ -74,7 +74,7 @@ pub(super) fn without(cell: &SweepCell, axes: &[SweepAxis]) -> SweepCell {
 }
 
 /// The axes that vary, and their values.
-pub type Sweep = BTreeMap<SweepAxis, Vec<CellValue>>;
+pub(crate) type Sweep = BTreeMap<SweepAxis, Vec<CellValue>>;
 
 /// The values of an axis in words: `1, 64 or 1,000`. `fixed` is the value of an axis that does not vary.
 pub(super) fn in_words(sweep: &Sweep, axis: SweepAxis, fixed: impl Into<CellValue>) -> String {
@@ -98,17 +98,17 @@ impl fmt::Display for SweepAxis {
 
 impl SweepAxis {
     /// The axis of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         serde_json::from_value(name.into()).ok()
     }
 
     /// The least number of the axis.
-    pub fn least(self) -> u64 {
+    pub(crate) fn least(self) -> u64 {
         u64::from(self != Self::Series)
     }
 
     /// Whether its values are words.
-    pub fn has_words(self) -> bool {
+    pub(crate) fn has_words(self) -> bool {
         matches!(
             self,
             Self::Method

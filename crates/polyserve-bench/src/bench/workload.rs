@@ -116,7 +116,7 @@ impl BenchWorkload {
 
     /// In words, with all values of the settings that vary: `95 GET to 5 PUT of 10,000 entities, uniform; 1 or 64 connections, kept
     /// alive`.
-    pub fn in_words(&self, sweep: &Sweep) -> String {
+    pub(crate) fn in_words(&self, sweep: &Sweep) -> String {
         let values = |axis, fixed: u64| in_words(sweep, axis, fixed);
         let varies = |axis| sweep.contains_key(&axis);
         let requests = match (&self.service, &self.requests) {

@@ -9,11 +9,11 @@
 //!
 //! # Layout
 //!
-//! [`subject`]: the server or repo under test. [`run`](mod@run): one recording and its check. [`report`]: the result.
+//! `subject`: the server or repo under test. `run`: one recording and its check. `report`: the result.
 
-pub mod report;
-pub mod run;
-pub mod subject;
+mod report;
+mod run;
+mod subject;
 
 pub use report::{CheckReport, CheckRun, RecordingVerdict};
 pub use run::{CheckPlan, check_file, run};

@@ -57,7 +57,7 @@ pub(super) enum CheckTarget {
 
 impl CheckSubject {
     /// The names of the server and of the repo.
-    pub fn names(&self) -> (&str, &str) {
+    pub(crate) fn names(&self) -> (&str, &str) {
         match self {
             Self::Server { server, repo, .. } => (server, repo),
             Self::Repo(repo) => ("in process", &repo.name),

@@ -16,7 +16,7 @@ use crate::statistics::ERROR_PROBABILITY;
 /// Returns the claims, with the verdicts that remain if they share one error. Each function of `claims` judges its
 /// claim at an error. `others` is the number of the article's claims that no interval decides. The printed figures are
 /// of 5 %.
-pub fn sharing(claims: &[Box<dyn Fn(f64) -> Claim + '_>], others: usize) -> Vec<Claim> {
+pub(crate) fn sharing(claims: &[Box<dyn Fn(f64) -> Claim + '_>], others: usize) -> Vec<Claim> {
     let mut judged: Vec<Claim> = claims.iter().map(|claim| claim(ERROR_PROBABILITY)).collect();
     let total = claims.len() + others;
     let is_decided = |claim: &Claim| claim.verdict != ClaimVerdict::Undecided;

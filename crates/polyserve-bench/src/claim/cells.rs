@@ -26,7 +26,7 @@ use crate::statistics::{LinearFit, median_of};
 pub use self::votes::CellShare;
 
 /// The min number of rounds of a cell, unless a claim has another one.
-pub const MIN_CELL_ROUNDS: usize = 5;
+pub(crate) const MIN_CELL_ROUNDS: usize = 5;
 /// The share of cells with full cores, of the server or of the client, from which the other cells are too few for a verdict.
 const MIN_FULL_SHARE: f64 = 0.2;
 /// The min number of points of a series.

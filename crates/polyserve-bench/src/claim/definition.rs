@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::anyhow;
 use serde::Deserialize;
 
 use super::cells::{FullClient, MIN_CELL_ROUNDS};
@@ -16,16 +15,14 @@ use crate::experiment::first_of;
 use crate::statistics::MIN_ROUNDS;
 
 /// The claims of one article. They share one error of 5 %.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClaimSet {
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimSet {
     /// The experiment.
     pub name: String,
     /// The contestant with a second entry: what differs between its two entries is noise. A right side with a second entry of its
     /// own has its own noise.
     pub baseline: Option<String>,
     /// The claims, in their order.
-    #[serde(rename = "claim")]
     pub claims: Vec<ClaimDefinition>,
 }
 
@@ -63,7 +60,7 @@ pub struct ClaimDefinition {
     #[serde(default)]
     pub server_bound: bool,
     /// The min number of figures of a contestant without a right side, 1 by default; or of rounds of each cell, by default
-    /// [`MIN_CELL_ROUNDS`](super::MIN_CELL_ROUNDS).
+    /// five.
     #[serde(default)]
     pub least: Option<usize>,
     /// About cells: the figure that decides instead, if the server's cores were full in a fifth of the cells.
@@ -97,7 +94,7 @@ pub enum Names {
 
 impl Names {
     /// The names.
-    pub fn all(&self) -> &[String] {
+    pub(crate) fn all(&self) -> &[String] {
         match self {
             Self::None => &[],
             Self::One(name) => std::slice::from_ref(name),
@@ -106,7 +103,7 @@ impl Names {
     }
 
     /// Whether one of the names stands for `contestant`.
-    pub fn match_name(&self, contestant: &str) -> bool {
+    pub(crate) fn match_name(&self, contestant: &str) -> bool {
         self.all().iter().any(|name| match name.contains('*') {
             true => matches(name, contestant) && first_of(contestant).is_none(),
             false => name == contestant,
@@ -130,12 +127,12 @@ enum AxisCondition {
 
 impl CellConditions {
     /// Whether a cell of this row counts.
-    pub fn hold(&self, row: &ClaimRow) -> bool {
+    pub(crate) fn hold(&self, row: &ClaimRow) -> bool {
         self.0.keys().all(|axis| self.hold_at(axis, row))
     }
 
     /// Whether the row has a value of `axis` that counts, or the axis has no condition.
-    pub fn hold_at(&self, axis: &str, row: &ClaimRow) -> bool {
+    pub(crate) fn hold_at(&self, axis: &str, row: &ClaimRow) -> bool {
         let figure = || row.figures.get(axis).copied().map(AxisValue::Number);
         let value = row.cell.get(axis).cloned().or_else(figure);
         let condition = self.0.get(axis);
@@ -143,17 +140,17 @@ impl CellConditions {
     }
 
     /// The axes with a condition.
-    pub fn axes(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn axes(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
     /// Whether there is a condition on `axis`.
-    pub fn name(&self, axis: &str) -> bool {
+    pub(crate) fn name(&self, axis: &str) -> bool {
         self.0.contains_key(axis)
     }
 
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -190,21 +187,6 @@ impl fmt::Display for CellConditions {
     }
 }
 
-impl ClaimSet {
-    /// The claims of a TOML file. `file` is its name in errors.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error that names the file, the line and the key if the text is no such file.
-    pub fn parse(file: &str, text: &str) -> anyhow::Result<Self> {
-        let set: Self = toml::from_str(text).map_err(|error| anyhow!("{file}: {error}"))?;
-        match set.claims.iter().find_map(|claim| Some((claim, claim.misuse()?))) {
-            Some((claim, why)) => Err(anyhow!("{file}: claim {:?}: {why}", claim.text)),
-            None => Ok(set),
-        }
-    }
-}
-
 impl ClaimDefinition {
     /// The names of single contestants, without patterns.
     pub fn contestant_names(&self) -> impl Iterator<Item = &String> {
@@ -217,7 +199,7 @@ impl ClaimDefinition {
     }
 
     /// The min number of rounds: of each cell, or of a ratio.
-    pub fn min_rounds(&self) -> usize {
+    pub(crate) fn min_rounds(&self) -> usize {
         let default = if self.rule.is_of_cells() { MIN_CELL_ROUNDS } else { MIN_ROUNDS };
         self.least.filter(|_| self.rule.is_of_cells()).unwrap_or(default)
     }

@@ -1,6 +1,6 @@
 //! Published claims as data, and their verdicts.
 //!
-//! An experiment offers its samples as [rows](ClaimRow). A [definition](ClaimDefinition) names a figure, the contestants of the left and
+//! An experiment offers its samples as rows. A [definition](ClaimDefinition) names a figure, the contestants of the left and
 //! the right side, the cells that count, and a [`Rule`]. A pair of contestants gives a ratio for each round and cell that both have; its
 //! interval and the noise are those of [`statistics`](crate::statistics). A claim without a right side is judged by the figures.
 //!
@@ -12,7 +12,7 @@
 //! * Something other than the server was the bottleneck, so a difference may be hidden. A difference that is already too
 //!   large still refutes the claim.
 //! * The interval allows both answers. The figure then has the smallest difference that could have been found.
-//! * Its error is too large for the number of claims: the claims of one article share an error of 5 % ([`sharing`]). The printed
+//! * Its error is too large for the number of claims: the claims of one article share an error of 5 % (`sharing`). The printed
 //!   intervals are those of 5 % for each.
 //!
 //! Invariant: the verdicts depend on the rows, the definitions and the seed only. Cost: a pass over the pairs of rows, and 10 000
@@ -29,10 +29,11 @@ mod tests;
 use crate::report::Claim;
 use crate::report::figures::counted;
 
-pub use self::budget::sharing;
-pub use self::cells::{CellShare, FullClient, MIN_CELL_ROUNDS};
-pub use self::definition::{CellConditions, ClaimDefinition, ClaimSet, Names};
-pub use self::row::{AxisValue, ClaimRow};
+pub(crate) use self::budget::sharing;
+pub use self::cells::{CellShare, FullClient};
+pub(crate) use self::definition::ClaimSet;
+pub use self::definition::{CellConditions, ClaimDefinition, Names};
+pub(crate) use self::row::{AxisValue, ClaimRow};
 use self::rule::Found;
 pub use self::rule::Rule;
 use crate::bench::figures::{CLIENT_BUSY, SERVER_BUSY};
@@ -41,11 +42,11 @@ use crate::experiment::{again, distinct, first_of};
 use crate::statistics::{Compared, ERROR_PROBABILITY, Estimate, Interval, MIN_ROUNDS, Resampled, median_of, tie_band};
 
 /// Whether a claim holds (`None` is undecided), and the figures that decide it.
-pub type ClaimOutcome = (Option<bool>, String);
+pub(crate) type ClaimOutcome = (Option<bool>, String);
 
 impl ClaimSet {
     /// The claims with their verdicts.
-    pub fn verdicts(&self, rows: &[ClaimRow], seed: u64) -> Vec<Claim> {
+    pub(crate) fn verdicts(&self, rows: &[ClaimRow], seed: u64) -> Vec<Claim> {
         let claim = |definition: &ClaimDefinition, (holds, figure): ClaimOutcome| Claim {
             published: definition.published.as_ref().map(|published| format!("{published}; {}", definition.rule)),
             ..Claim::new(&self.name, &definition.text, holds, figure)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// The figures of a contestant in a cell and a round.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClaimRow {
+pub(crate) struct ClaimRow {
     /// The contestant.
     pub contestant: String,
     /// The round, from 1.
@@ -23,7 +23,7 @@ pub struct ClaimRow {
 /// A value of an axis.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
-pub enum AxisValue {
+pub(crate) enum AxisValue {
     /// A number.
     Number(f64),
     /// A text.
@@ -32,25 +32,25 @@ pub enum AxisValue {
 
 impl ClaimRow {
     /// A row without figures.
-    pub fn new(contestant: impl Into<String>, round: usize) -> Self {
+    pub(crate) fn new(contestant: impl Into<String>, round: usize) -> Self {
         Self { contestant: contestant.into(), round, ..Self::default() }
     }
 
     /// A contestant without figures, and the reason.
-    pub fn absent(contestant: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(crate) fn absent(contestant: impl Into<String>, why: impl Into<String>) -> Self {
         Self { why: Some(why.into()), ..Self::new(contestant, 0) }
     }
 
     /// The row at this value of an axis.
     #[must_use]
-    pub fn at(mut self, axis: &str, value: impl Into<AxisValue>) -> Self {
+    pub(crate) fn at(mut self, axis: &str, value: impl Into<AxisValue>) -> Self {
         self.cell.insert(axis.to_owned(), value.into());
         self
     }
 
     /// The row with this figure; the same row if there is none.
     #[must_use]
-    pub fn with(mut self, figure: &str, value: impl Into<Option<f64>>) -> Self {
+    pub(crate) fn with(mut self, figure: &str, value: impl Into<Option<f64>>) -> Self {
         self.figures.extend(value.into().map(|value| (figure.to_owned(), value)));
         self
     }

@@ -21,7 +21,7 @@ pub enum Rule {
     EveryBelow(f64),
     /// `equal within 0.99 to 1.01`: each is in this interval.
     EqualWithin(Interval),
-    /// `about 1.05`: each is in the interval of [`Interval::equal_to`].
+    /// `about 1.05`: each is in the interval of `Interval::equal_to`.
     About(f64),
     /// `no gain of 1.018`: a ratio as large as this is excluded. A ratio above 1 refutes the claim.
     NoGain(f64),
@@ -88,7 +88,7 @@ impl Rule {
     }
 
     /// Whether the rule is about many cells.
-    pub fn is_of_cells(&self) -> bool {
+    pub(crate) fn is_of_cells(&self) -> bool {
         matches!(self, Self::Cells { .. } | Self::Trend { .. })
     }
 

@@ -8,6 +8,8 @@ use polyserve::Shape;
 use serde::{Deserialize, Deserializer};
 use toml::{Spanned, Table, Value};
 
+use crate::bench::definition::optional_time;
+
 /// The keys of an entry. `docs/METHODOLOGY.md` explains them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,7 +40,7 @@ pub(super) struct Keys {
     #[serde(deserialize_with = "shape")]
     pub(super) shape: Option<Shape>,
     pub(super) max_concurrent: Option<MaxConcurrent>,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "optional_time")]
     pub(super) head_timeout: Option<Duration>,
     pub(super) without_date: bool,
     pub(super) only_by_name: bool,
@@ -96,10 +98,6 @@ fn shape<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Shape>, D::Error> 
     }
 }
 
-fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    humantime::parse_duration(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
-}
-
 /// A file, to check each key at its place.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,11 +120,8 @@ struct Tables {
 /// The placeholders that texts may have.
 const PLACEHOLDERS: [&str; 8] = ["source", "target", "directory", "program", "workers", "port", "dir", "answer"];
 
-/// Reads the entries of a file. Paths become absolute, relative to `directory`.
-///
-/// # Errors
-///
-/// Returns the file, the line, the key and the reason, if a key is unknown, missing or wrong.
+/// Reads the entries of a file. Paths become absolute, relative to `directory`. Returns the file, the line, the key and the
+/// reason, if a key is unknown, missing or wrong.
 pub(super) fn read(file: &Path, text: &str, directory: &Path) -> Result<Vec<Keys>, String> {
     let in_file = |error: toml::de::Error| format!("{}: {}", file.display(), error.to_string().trim_end());
     toml::from_str::<Checked>(text).map_err(in_file)?;

@@ -203,11 +203,7 @@ impl Program {
     }
 
     /// Returns the command that starts `file`. `None` is the program's default number of workers.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason if the program does not run with this number of workers.
-    pub fn launch(&self, file: &Path, workers: Option<usize>) -> Result<Launch, String> {
+    pub(crate) fn launch(&self, file: &Path, workers: Option<usize>) -> Result<Launch, String> {
         let keys = &self.0;
         match (workers, keys.max_workers) {
             (Some(workers), Some(1)) if workers > 1 => return Err(format!("{} has one worker here", keys.name)),
@@ -239,7 +235,7 @@ impl Program {
         })
     }
 
-    /// [`launch`](Self::launch) of a program that is not built yet, to validate a command's arguments.
+    /// `launch` of a program that is not built yet, to validate a command's arguments.
     ///
     /// # Errors
     ///

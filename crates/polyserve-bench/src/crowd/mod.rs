@@ -3,16 +3,15 @@
 //! An idle crowd behaves like browsers; a slow crowd behaves like attackers. The mode `hold` of a
 //! [definition](crate::bench) measures servers with them.
 //!
-//! Invariant: at most the requested number of connections is open, and they end with their [`Crowd`]. Turns are spread evenly over
+//! Invariant: at most the requested number of connections is open, and they end with their `Crowd`. Turns are spread evenly over
 //! the interval; late turns are skipped. Cost: a descriptor, a port and a task for each connection, all on one thread, and a
 //! system call for each turn. A crowd without turns sleeps.
 //!
 //! # Layout
 //!
-//! * `steps`: what the connections of a crowd send. `connection`: one connection.
+//! * `connection`: one connection, and what it sends.
 
 mod connection;
-mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -30,11 +29,10 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime;
 use tokio::sync::{Semaphore, oneshot};
 
-use self::connection::ConnectionEnd;
-use self::steps::{ConnectionSteps, Then};
+use self::connection::{ConnectionEnd, ConnectionSteps, Then};
 use crate::machine::cores::Cores;
 
-pub(crate) use steps::{LARGE_ID, SMALL_ID};
+pub(crate) use connection::{LARGE_ID, SMALL_ID};
 
 /// The behaviour of a crowd's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -60,7 +58,7 @@ impl fmt::Display for CrowdKind {
 
 /// The settings of a crowd.
 #[derive(Clone, Debug)]
-pub struct CrowdPlan {
+pub(crate) struct CrowdPlan {
     /// The behaviour of its connections.
     pub kind: CrowdKind,
     /// The server.
@@ -82,7 +80,7 @@ pub struct CrowdPlan {
 
 /// The state of a crowd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CrowdCounts {
+pub(crate) struct CrowdCounts {
     /// The number of connections that the crowd keeps open.
     pub connections: usize,
     /// Connections that were opened, with those that were opened again.
@@ -105,7 +103,7 @@ pub struct CrowdCounts {
 
 /// A running crowd. Dropping it closes all its connections.
 #[derive(Debug)]
-pub struct Crowd {
+pub(crate) struct Crowd {
     shared: Arc<CrowdShared>,
     settled: Receiver<()>,
     end: Option<oneshot::Sender<()>>,
@@ -118,13 +116,9 @@ const MAX_OPENING: usize = 64;
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
 impl Crowd {
-    /// Starts a crowd. Its thread opens the connections.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the system has no thread or descriptor for the crowd. Connections that cannot be established are in
-    /// the [`CrowdCounts`].
-    pub fn open(plan: CrowdPlan) -> io::Result<Self> {
+    /// Starts a crowd. Its thread opens the connections. Returns an error if the system has no thread or descriptor for the
+    /// crowd. Connections that cannot be established are in the [`CrowdCounts`].
+    pub(crate) fn open(plan: CrowdPlan) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (sender, settled) = channel();
         let (end, ended) = oneshot::channel();
@@ -144,7 +138,7 @@ impl Crowd {
 
     /// Waits until every connection has begun, is idle with its answer, or has failed. Returns false if that takes longer than
     /// `timeout`, or `stop` begins.
-    pub fn wait_settled(&self, timeout: Duration, stop: &Shutdown) -> bool {
+    pub(crate) fn wait_settled(&self, timeout: Duration, stop: &Shutdown) -> bool {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -157,12 +151,12 @@ impl Crowd {
     }
 
     /// The current state.
-    pub fn counts(&self) -> CrowdCounts {
+    pub(crate) fn counts(&self) -> CrowdCounts {
         lock(&self.shared.state).counts
     }
 
     /// Closes all connections and ends the thread.
-    pub fn close(mut self) {
+    pub(crate) fn close(mut self) {
         self.end();
     }
 

@@ -6,7 +6,6 @@ use polyserve_load::{LoadError, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Key;
-use crate::launch::process::{Failure, Process};
 
 /// Why a cell has no sample: the reason, and one sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,38 +31,28 @@ pub enum Reason {
 }
 
 impl Absence {
-    /// An absence: [`Wrong`](Reason::Wrong) if `wrong`, otherwise [`Failed`](Reason::Failed).
-    pub fn new(why: impl Into<String>, wrong: bool) -> Self {
-        let reason = if wrong { Reason::Wrong } else { Reason::Failed };
-        Self { reason, why: why.into() }
-    }
-
     /// An absence of a contestant that is not installed, was not built, or cannot serve the cell's settings.
     pub fn not_available(why: impl Into<String>) -> Self {
         Self { reason: Reason::NotAvailable, why: why.into() }
     }
 
     /// An absence after a failure that may be the machine's.
-    pub fn failed(why: impl Into<String>) -> Self {
+    pub(crate) fn failed(why: impl Into<String>) -> Self {
         Self { reason: Reason::Failed, why: why.into() }
     }
 
     /// An absence of a contestant that did wrong.
-    pub fn wrong(why: impl Into<String>) -> Self {
+    pub(crate) fn wrong(why: impl Into<String>) -> Self {
         Self { reason: Reason::Wrong, why: why.into() }
     }
 
     /// An absence of a contestant that was too slow to be measured.
-    pub fn timed_out(why: impl Into<String>) -> Self {
+    pub(crate) fn timed_out(why: impl Into<String>) -> Self {
         Self { reason: Reason::TimedOut, why: why.into() }
     }
 
     /// Returns `report` if all answers were right.
-    ///
-    /// # Errors
-    ///
-    /// Returns an absence if an answer was wrong.
-    pub fn unless_right(report: Report) -> Result<Report, Self> {
+    pub(crate) fn unless_right(report: Report) -> Result<Report, Self> {
         let failed = report.failed.total();
         if failed == 0 {
             return Ok(report);
@@ -72,22 +61,13 @@ impl Absence {
         Err(Self::wrong(format!("{failed} of its answers were not right, the first: {first}")))
     }
 
-    /// Returns this absence, with the exit of `process` if it has ended. A server that has ended is wrong, independent of the
-    /// client's error.
-    #[must_use]
-    pub fn explained(self, process: &mut Process) -> Self {
-        let Failure(why) = process.explain(Failure(self.why.clone()));
-        let reason = if why == self.why { self.reason } else { Reason::Wrong };
-        Self { reason, why }
-    }
-
     /// Returns true if no later run measures the cell again.
-    pub fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         matches!(self.reason, Reason::Wrong | Reason::TimedOut)
     }
 
     /// Returns true if the contestant did wrong.
-    pub fn is_wrong(&self) -> bool {
+    pub(crate) fn is_wrong(&self) -> bool {
         self.reason == Reason::Wrong
     }
 }
@@ -106,7 +86,7 @@ pub struct Failed {
 
 impl Failed {
     /// A cell and its absence.
-    pub fn new((key, absence): (&Key, &Absence)) -> Self {
+    pub(crate) fn new((key, absence): (&Key, &Absence)) -> Self {
         Self { key: key.clone(), why: absence.why.clone(), wrong: absence.is_wrong() }
     }
 }
@@ -116,13 +96,6 @@ impl std::error::Error for Absence {}
 impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
-    }
-}
-
-/// A process that could not be started.
-impl From<Failure> for Absence {
-    fn from(Failure(why): Failure) -> Self {
-        Self::failed(why)
     }
 }
 
@@ -141,7 +114,7 @@ mod tests {
     use super::*;
     use crate::fixtures;
     use crate::launch::AddressFrom;
-    use crate::launch::process::MAX_WAIT;
+    use crate::launch::process::{MAX_WAIT, Process};
     use crate::machine::Cores;
 
     #[test]
@@ -152,7 +125,6 @@ mod tests {
             assert!(!Absence::from(error).is_wrong());
         }
         assert!(Absence::from(LoadError::Server("status 500".into())).is_wrong());
-        assert!(!Absence::from(Failure("it cannot be started".into())).is_wrong());
     }
 
     /// If the process has ended, its end is the reason, not the client's error.
@@ -164,10 +136,10 @@ mod tests {
         };
         let seen = || Absence::from(LoadError::Setting("there is no process".into()));
         let mut alive = script("echo at 127.0.0.1:7; while read line; do :; done");
-        assert_eq!(seen().explained(&mut alive), seen());
+        assert_eq!(alive.explain(seen()), seen());
         let (mut dead, deadline) = (script("echo at 127.0.0.1:7; exit 3"), Instant::now() + MAX_WAIT);
         let absence = loop {
-            let absence = seen().explained(&mut dead); // it may be about to
+            let absence = dead.explain(seen()); // it may be about to
             if absence.is_wrong() || Instant::now() > deadline {
                 break absence;
             }

@@ -32,7 +32,7 @@ pub fn order(pass: usize, count: usize) -> Vec<usize> {
 }
 
 /// The cells of one pass in their order: the contestants take turns in the order of [`order`].
-pub fn interleaved<K: Clone>(pass: usize, keys: &[K]) -> Vec<K> {
+pub(crate) fn interleaved<K: Clone>(pass: usize, keys: &[K]) -> Vec<K> {
     order(pass, keys.len()).into_iter().filter_map(|place| keys.get(place).cloned()).collect()
 }
 
@@ -83,7 +83,7 @@ pub fn with_second_entries<E: Clone>(
 }
 
 /// The name of the first entry, if `name` is a second one.
-pub fn first_of(name: &str) -> Option<&str> {
+pub(crate) fn first_of(name: &str) -> Option<&str> {
     name.strip_suffix(SECOND)
 }
 

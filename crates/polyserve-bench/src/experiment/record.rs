@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Absence, Failed, Reason};
+use super::{Absence, Reason};
 use crate::bench::{Key, Sample};
 use crate::journal::{Header, first_header, of_kind};
 
@@ -54,7 +54,7 @@ pub struct Records {
 
 impl Records {
     /// The record of a run that begins.
-    pub fn new(header: Header) -> Self {
+    pub(crate) fn new(header: Header) -> Self {
         let (samples, indexes, absences) = (Vec::new(), HashMap::new(), Vec::new());
         Self { header, end: None, samples, indexes, absences, excused: HashSet::new(), facts: Vec::new() }
     }
@@ -92,7 +92,7 @@ impl Records {
     }
 
     /// The sample of a cell.
-    pub fn sample(&self, key: &Key) -> Option<&Sample> {
+    pub(crate) fn sample(&self, key: &Key) -> Option<&Sample> {
         self.indexes.get(key).and_then(|place| self.samples.get(*place)).map(|(_, sample)| sample)
     }
 
@@ -102,32 +102,22 @@ impl Records {
     }
 
     /// The absence that leaves this cell without a sample.
-    pub fn absence(&self, key: &Key) -> Option<&Absence> {
+    pub(crate) fn absence(&self, key: &Key) -> Option<&Absence> {
         self.absences().find(|(of, absence)| excludes(absence, of, key)).map(|(_, absence)| absence)
     }
 
-    /// The cells that failed or had a wrong answer.
-    pub fn failed(&self) -> Vec<Failed> {
-        let is_failed = |(_, absence): &(&Key, &Absence)| matches!(absence.reason, Reason::Failed | Reason::Wrong);
-        self.absences().filter(is_failed).map(Failed::new).collect()
-    }
-
     /// The facts of this kind.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if one of them is not a `T`.
-    pub fn facts<T: DeserializeOwned>(&self, kind: &str) -> anyhow::Result<Vec<T>> {
+    pub(crate) fn facts<T: DeserializeOwned>(&self, kind: &str) -> anyhow::Result<Vec<T>> {
         of_kind(&self.facts, kind)
     }
 
     /// Returns true if a signal ended the run.
-    pub fn is_interrupted(&self) -> bool {
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.end.is_some_and(|end| end.interrupted)
     }
 
     /// Returns true if nothing is left to measure: a cell has a sample or an absence.
-    pub fn has(&self, key: &Key) -> bool {
+    pub(crate) fn has(&self, key: &Key) -> bool {
         self.indexes.contains_key(key) || self.absence(key).is_some()
     }
 

@@ -27,7 +27,7 @@ pub fn csv(header: &str, rows: impl IntoIterator<Item = impl Serialize>) -> anyh
 }
 
 /// Returns the JSON of a row for [`csv`](fn@csv), with whole floats as `1` instead of `1.0`.
-pub fn with_short_floats(row: &impl Serialize) -> Value {
+pub(crate) fn with_short_floats(row: &impl Serialize) -> Value {
     let mut row = serde_json::to_value(row).unwrap_or_default();
     for field in row.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
         if let Some(float) = field.as_f64().filter(|_| field.is_f64()) {

@@ -35,21 +35,17 @@ struct CellLine<'a, T> {
 
 impl Notebook<'_> {
     /// The present record, with the lines of earlier runs.
-    pub fn records(&self) -> &Records {
+    pub(crate) fn records(&self) -> &Records {
         &self.records
     }
 
     /// Returns true once a signal has asked for the end of the run.
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stop.is_begun()
     }
 
     /// Records a fact: a value that is neither a sample nor an absence, such as a calibration.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the record cannot be written.
-    pub fn fact(&mut self, kind: &str, fact: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn fact(&mut self, kind: &str, fact: &impl Serialize) -> anyhow::Result<()> {
         self.journal.line(kind, fact)?;
         self.records.add_fact(as_line(kind, fact)?);
         Ok(())
@@ -62,11 +58,7 @@ impl Notebook<'_> {
     }
 
     /// Records the absence of a cell, also of one that is not planned.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the record cannot be written.
-    pub fn absence(&mut self, key: Key, absence: Absence) -> anyhow::Result<()> {
+    pub(crate) fn absence(&mut self, key: Key, absence: Absence) -> anyhow::Result<()> {
         self.progress.print_line(&format!("no figures: {key}: {absence}"));
         self.journal.once(FAILURE, &CellLine { key: &key, result: &absence })?;
         self.records.leave_out(key, absence);
@@ -99,11 +91,7 @@ pub fn run(
 }
 
 /// [`run`] with the caller's progress bar. If a cell is a run of another experiment, the inner run has a hidden bar.
-///
-/// # Errors
-///
-/// Returns the errors of [`run`].
-pub fn run_with(
+pub(crate) fn run_with(
     experiment: &mut DefinedExperiment,
     header: &Header,
     journal: &mut Journal,

@@ -18,13 +18,9 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 /// The number of output lines that are kept.
 const MAX_LINES: usize = 50;
 
-/// Runs `command` to its end. Meanwhile it shows `notice` and the command's standard error. If `stop` begins, the
-/// command is killed.
-///
-/// # Errors
-///
-/// Returns the reason that the command printed, if the command does not exit with code 0.
-pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), String> {
+/// Runs `command` to its end. Meanwhile it shows `notice` and the command's standard error. If `stop` begins, the command is
+/// killed. Returns the reason that the command printed, if the command does not exit with code 0.
+pub(crate) fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), String> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child =
         command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))?;
@@ -49,11 +45,8 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
     }
 }
 
-/// Checks that `program` is installed: it exits with code 0 if it is called with `argument`, which prints its version.
-///
-/// # Errors
-///
-/// Returns the reason, as tables print it, if the program is not installed or does not run.
+/// Checks that `program` is installed: it exits with code 0 if it is called with `argument`, which prints its version. Returns
+/// the reason, as tables print it, if the program is not installed or does not run.
 pub(crate) fn is_installed(program: &str, argument: &str) -> Result<(), String> {
     let mut command = Command::new(program);
     match command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {

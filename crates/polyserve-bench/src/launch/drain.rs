@@ -2,13 +2,13 @@
 //!
 //! Cost: none.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::experiment::Absence;
 
 /// The counts of a [`Drain`](polyserve::Drain), which a server prints at its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct DrainCounts {
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct DrainCounts {
     /// The number of whole answers.
     pub answered: u64,
     /// The number of connections that were cut.
@@ -17,13 +17,10 @@ pub struct DrainCounts {
     pub stuck: u64,
 }
 
-/// Checks the server's last line after a drain. The client had no request under way, so the server must not have cut
-/// any, and it must have sent at least the `answers` that the client has read. Returns the server's count of answers.
-///
-/// # Errors
-///
-/// Returns an [`Absence`] that is marked as wrong, if the line cannot be read or its counts contradict the client's.
-pub fn check_drain(last_line: Option<&str>, answers: u64) -> Result<u64, Absence> {
+/// Checks the server's last line after a drain. The client had no request under way, so the server must not have cut any, and
+/// it must have sent at least the `answers` that the client has read. Returns the server's count of answers. Returns an
+/// [`Absence`] that is marked as wrong, if the line cannot be read or its counts contradict the client's.
+pub(crate) fn check_drain(last_line: Option<&str>, answers: u64) -> Result<u64, Absence> {
     match last_line.map(serde_json::from_str) {
         Some(Ok(DrainCounts { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
         Some(Ok(DrainCounts { answered, cut, stuck })) => {
@@ -36,12 +33,9 @@ pub fn check_drain(last_line: Option<&str>, answers: u64) -> Result<u64, Absence
     }
 }
 
-/// [`check_drain`] for a client that has read every answer: the server must have sent exactly `answers`.
-///
-/// # Errors
-///
-/// Returns an [`Absence`] as [`check_drain`] does, and if the counts differ.
-pub fn check_count(last_line: Option<&str>, answers: u64) -> Result<(), Absence> {
+/// [`check_drain`] for a client that has read every answer: the server must have sent exactly `answers`. Returns an [`Absence`]
+/// as [`check_drain`] does, and if the counts differ.
+pub(crate) fn check_count(last_line: Option<&str>, answers: u64) -> Result<(), Absence> {
     match check_drain(last_line, answers)? {
         reported if reported == answers => Ok(()),
         reported => Err(Absence::wrong(format!("it reports {reported} answers, and the client received {answers}"))),
@@ -54,12 +48,9 @@ struct Answered {
     answered: u64,
 }
 
-/// Checks the last line of a server that counts its answers and nothing else, if the client has read every answer.
-///
-/// # Errors
-///
-/// Returns an [`Absence`] that is marked as wrong, if the line cannot be read or its count is not `answers`.
-pub fn check_answered(last_line: Option<&str>, answers: u64) -> Result<(), Absence> {
+/// Checks the last line of a server that counts its answers and nothing else, if the client has read every answer. Returns an
+/// [`Absence`] that is marked as wrong, if the line cannot be read or its count is not `answers`.
+pub(crate) fn check_answered(last_line: Option<&str>, answers: u64) -> Result<(), Absence> {
     match last_line.map(serde_json::from_str) {
         Some(Ok(Answered { answered })) if answered == answers => Ok(()),
         Some(Ok(Answered { answered })) => {

@@ -21,25 +21,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Launch;
+use crate::experiment::Absence;
 use crate::machine::cores::Cores;
-
-/// The reason why a contestant is disqualified, in one line or a few.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure(pub String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// The time that a process may take to end after it has closed its outputs.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
 
 /// A process that exchanges lines with this program.
-pub struct LineProcess {
+pub(crate) struct LineProcess {
     pub(super) child: Child,
     pub(super) lines: Receiver<String>,
     pub(super) errors: Tail,
@@ -48,15 +37,12 @@ pub struct LineProcess {
 }
 
 impl LineProcess {
-    /// Starts `launch` on `cores`. The process need not listen on an address.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Failure`] if the process cannot be started.
-    pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
+    /// Starts `launch` on `cores`. The process need not listen on an address. Returns an absence that is not marked as wrong,
+    /// if the process cannot be started.
+    pub(crate) fn start(launch: &Launch, cores: &Cores) -> Result<Self, Absence> {
         let mut child = spawn(launch, cores)?;
         let outputs = child.stdout.take().zip(child.stderr.take());
-        let (out, err) = outputs.ok_or_else(|| Failure(String::from("it has no outputs")))?;
+        let (out, err) = outputs.ok_or_else(|| Absence::failed("it has no outputs"))?;
         let (sender, lines) = channel();
         let (errors_open, all_errors) = channel();
         let errors = Tail::default();
@@ -68,58 +54,51 @@ impl LineProcess {
         // The receiver is gone if the process is being dropped.
         reader("stdout", out, move |line| drop(sender.send(line)))
             .and_then(|()| reader("stderr", err, keep))
-            .map_err(|error| Failure(format!("its output cannot be read: {error}")))?;
+            .map_err(|error| Absence::failed(format!("its output cannot be read: {error}")))?;
         Ok(process)
     }
 
     /// The process ID.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a line to the process.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Failure`] if the process has ended or has closed its standard input.
-    pub fn send_line(&mut self, line: &str) -> Result<(), Failure> {
+    /// Sends a line to the process. Returns an absence that is marked as wrong, if the process has ended or has closed its
+    /// standard input.
+    pub(crate) fn send_line(&mut self, line: &str) -> Result<(), Absence> {
         let result = match &mut self.child.stdin {
             Some(stdin) => stdin.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdin.flush()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         };
-        result.map_err(|error| match self.exit_failure() {
-            Some(failure) => failure,
-            None => Failure(format!("it does not listen: {error}")),
+        result.map_err(|error| {
+            Absence::wrong(self.how_it_ended().unwrap_or_else(|| format!("it does not listen: {error}")))
         })
     }
 
-    /// Returns the next line of the process's output, or `None` after `time`. A line of more than 4,096 bytes is split.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Failure`] with the last lines of the standard error, if the process has closed its output.
-    pub fn next_line(&mut self, time: Duration) -> Result<Option<String>, Failure> {
+    /// Returns the next line of the process's output, or `None` after `time`. A line of more than 4,096 bytes is split. Returns
+    /// an absence that is marked as wrong, with the last lines of the standard error, if the process has closed its output.
+    pub(crate) fn next_line(&mut self, time: Duration) -> Result<Option<String>, Absence> {
         match self.lines.recv_timeout(time) {
             Ok(line) => Ok(Some(line)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(self.exit_failure().unwrap_or_else(|| Failure(format!("it closed its output{}", self.errors))))
-            }
+            Err(RecvTimeoutError::Disconnected) => Err(Absence::wrong(
+                self.how_it_ended().unwrap_or_else(|| format!("it closed its output{}", self.errors)),
+            )),
         }
     }
 
-    /// Returns the failure of a process that has ended or ends within [`EXIT_GRACE`].
-    fn exit_failure(&mut self) -> Option<Failure> {
+    /// How the process ended, if it has ended or ends within [`EXIT_GRACE`].
+    fn how_it_ended(&mut self) -> Option<String> {
         // The outputs close a moment before the exit status is available.
         let status = self.wait(EXIT_GRACE)?;
         Some(self.ended_with(status, EXIT_GRACE))
     }
 
-    /// The failure of a process that has ended. Waits at most `grace` for the rest of its standard error: the last lines may still
+    /// How the process ended. Waits at most `grace` for the rest of its standard error: the last lines may still
     /// be in the pipe, and a child of the process may hold it open.
-    pub(super) fn ended_with(&self, status: ExitStatus, grace: Duration) -> Failure {
+    pub(super) fn ended_with(&self, status: ExitStatus, grace: Duration) -> String {
         let _ = self.all_errors.recv_timeout(grace);
-        Failure(format!("it ended by itself: {status}{}", self.errors))
+        format!("it ended by itself: {status}{}", self.errors)
     }
 
     /// Returns the exit status, or `None` if the process does not end within `timeout`.
@@ -157,19 +136,19 @@ impl fmt::Debug for LineProcess {
 }
 
 /// Starts the program from a thread that is already pinned to the cores, so the program never runs on another core.
-fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
+fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Absence> {
     let program = launch.program.display();
     let start = || {
-        cores.pin().map_err(|error| Failure(format!("it cannot be pinned to the cores {cores}: {error}")))?;
+        cores.pin().map_err(|error| Absence::failed(format!("it cannot be pinned to the cores {cores}: {error}")))?;
         let mut command = Command::new(&launch.program);
         command.args(&launch.args).envs(launch.env.iter().map(|(name, value)| (name, value))).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|error| Failure(format!("{program} cannot be started: {error}")))
+        command.spawn().map_err(|error| Absence::failed(format!("{program} cannot be started: {error}")))
     };
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("start".into()).spawn_scoped(scope, start);
-        let thread = thread.map_err(|error| Failure(format!("no thread to start it from: {error}")))?;
-        thread.join().unwrap_or_else(|_| Err(Failure(String::from("starting it panicked"))))
+        let thread = thread.map_err(|error| Absence::failed(format!("no thread to start it from: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(Absence::failed("starting it panicked")))
     })
 }
 
@@ -254,7 +233,7 @@ mod tests {
         let mut process = start("read line; echo $line; echo no more >&2; exit 3");
         process.send_line("last").unwrap();
         assert_eq!(process.next_line(MAX_WAIT), Ok(Some("last".into())));
-        let Failure(why) = process.next_line(MAX_WAIT).unwrap_err();
-        assert!(why.contains("no more"), "{why}");
+        let absence = process.next_line(MAX_WAIT).unwrap_err();
+        assert!(absence.why.contains("no more") && absence.is_wrong(), "{absence:?}");
     }
 }

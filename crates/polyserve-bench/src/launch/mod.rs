@@ -1,13 +1,13 @@
 //! Starts the process of a contestant: its command line, its environment, and how it prints the address that it listens
 //! on. Any HTTP server can be a contestant.
 //!
-//! [`process`]: a server process, from start to end. [`line_process`]: a process that exchanges lines with this
-//! program. [`build`](mod@build): a build of a program.
+//! `process`: a server process, from start to end. `line_process`: a process that exchanges lines with this
+//! program. `build`: a build of a program.
 
-pub mod build;
-pub mod drain;
-pub mod line_process;
-pub mod process;
+pub(crate) mod build;
+pub(crate) mod drain;
+pub(crate) mod line_process;
+pub(crate) mod process;
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
@@ -74,10 +74,6 @@ impl Drop for StartResources {
 
 impl Launch {
     /// Selects a port and creates the directory, if the launch has these placeholders. Returns the launch with their values.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no port is free, or a file cannot be written.
     pub(crate) fn prepared(&self) -> io::Result<(Self, StartResources)> {
         let texts =
             || self.args.iter().chain(self.env.iter().map(|(_, value)| value)).map(|text| text.to_string_lossy());
@@ -110,7 +106,7 @@ impl Launch {
     }
 
     /// Returns the address in a line of output, or `None` if the line has none. `port` is the address of the `{port}`.
-    pub fn address(&self, line: &str, port: Option<SocketAddr>) -> Option<Result<SocketAddr, String>> {
+    pub(crate) fn address(&self, line: &str, port: Option<SocketAddr>) -> Option<Result<SocketAddr, String>> {
         let reported = match (&self.address, port) {
             (AddressFrom::Json, _) => serde_json::from_str::<Listening>(line).ok()?.listening,
             (AddressFrom::Line(start), Some(addr)) => return line.starts_with(start.as_str()).then_some(Ok(addr)),

@@ -13,12 +13,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::line_process::LineProcess;
 use super::{AddressFrom, Launch, StartResources};
+use crate::experiment::Absence;
 use crate::machine::cores::Cores;
 
-pub use super::line_process::Failure;
-
 /// The process of a server.
-pub struct Process {
+pub(crate) struct Process {
     process: LineProcess,
     addr: SocketAddr,
     /// Whether the process may end by the signal that interrupts it.
@@ -27,88 +26,85 @@ pub struct Process {
 }
 
 /// The time that a process may take to start, and to end.
-pub const MAX_WAIT: Duration = Duration::from_secs(15);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(15);
 /// The interval at which a port is tried until it accepts a connection.
 const PORT_CHECK: Duration = Duration::from_millis(20);
 
 impl Process {
-    /// Starts `launch` on `cores`, and waits until it prints the address that it listens on.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Failure`] with the last lines of the standard error, if the process cannot be started, ends, or prints
-    /// no address within [`MAX_WAIT`].
-    pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
-        let prepared = launch.prepared().map_err(|error| Failure(format!("it has no port or no directory: {error}")));
+    /// Starts `launch` on `cores`, and waits until it prints the address that it listens on. Returns an absence that is not
+    /// marked as wrong, with the last lines of the standard error, if the process cannot be started, ends, or prints no address
+    /// within [`MAX_WAIT`].
+    pub(crate) fn start(launch: &Launch, cores: &Cores) -> Result<Self, Absence> {
+        let prepared = launch.prepared();
+        let prepared = prepared.map_err(|error| Absence::failed(format!("it has no port or no directory: {error}")));
         let (launch, resources) = prepared?;
         let addr = SocketAddr::from(([0, 0, 0, 0], 0));
         let may_end_by_signal = launch.address != AddressFrom::Json;
         let mut process = Self { process: LineProcess::start(&launch, cores)?, addr, may_end_by_signal, resources };
-        process.addr = match launch.address {
-            AddressFrom::Port => process.wait_for_port()?,
-            _ => process.wait_for_address(&launch)?,
+        let addr = match launch.address {
+            AddressFrom::Port => process.wait_for_port(),
+            _ => process.wait_for_address(&launch),
         };
+        process.addr = addr.map_err(Absence::failed)?;
         Ok(process)
     }
 
     /// The address that the process listens on.
-    pub fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// The process ID.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Interrupts the process, and waits for its end. Returns its last line of output.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Failure`] if the process had ended before, does not end within [`MAX_WAIT`], or exits with a code
-    /// other than 0. A process that does not report its address as JSON may end by the signal.
-    pub fn end(mut self) -> Result<Option<String>, Failure> {
+    /// Interrupts the process, and waits for its end. Returns its last line of output. Returns an absence that is marked as
+    /// wrong, if the process had ended before, does not end within [`MAX_WAIT`], or exits with a code other than 0. A process
+    /// that does not report its address as JSON may end by the signal.
+    pub(crate) fn end(mut self) -> Result<Option<String>, Absence> {
         if let Some(status) = self.has_ended() {
-            return Err(self.exit_failure(status));
+            return Err(Absence::wrong(self.how_it_ended(status)));
         }
         // The process has not been waited for, so its ID has not been reused.
-        self.interrupt().map_err(|error| Failure(format!("it cannot be interrupted: {error}")))?;
+        self.interrupt().map_err(|error| Absence::wrong(format!("it cannot be interrupted: {error}")))?;
         match self.wait(MAX_WAIT) {
             Some(status) if status.success() => Ok(self.rest().pop()),
             Some(status) if self.may_end_by_signal && status.signal() == Some(Signal::TERM.as_raw()) => {
                 Ok(self.rest().pop())
             }
-            Some(status) => Err(self.exit_failure(status)),
-            None => Err(Failure(format!("it did not end within {MAX_WAIT:?} of an interrupt; it was killed"))),
+            Some(status) => Err(Absence::wrong(self.how_it_ended(status))),
+            None => Err(Absence::wrong(format!("it did not end within {MAX_WAIT:?} of an interrupt; it was killed"))),
         }
     }
 
-    /// Returns the reason of a failed exchange with the process: `failure`, with the exit of the process if it has ended.
-    pub fn explain(&mut self, failure: Failure) -> Failure {
+    /// Returns the absence after a failed exchange with the process. If the process has ended, that is the reason, and it is wrong,
+    /// independent of the client's error.
+    pub(crate) fn explain(&mut self, absence: Absence) -> Absence {
         match self.wait(Duration::from_millis(200)) {
-            Some(status) => Failure(format!("{}; {failure}", self.exit_failure(status))),
-            None => failure,
+            Some(status) => Absence::wrong(format!("{}; {absence}", self.how_it_ended(status))),
+            None => absence,
         }
     }
 
-    fn wait_for_address(&mut self, launch: &Launch) -> Result<SocketAddr, Failure> {
+    fn wait_for_address(&mut self, launch: &Launch) -> Result<SocketAddr, String> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.process.lines.recv_timeout(left) {
                 Ok(line) => match launch.address(&line, self.resources.addr) {
                     Some(Ok(addr)) => return Ok(addr),
-                    Some(Err(wrong)) => return Err(Failure(wrong)),
+                    Some(Err(wrong)) => return Err(wrong),
                     None => {}
                 },
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Failure(format!("it printed no address within {MAX_WAIT:?}{}", self.process.errors)));
+                    return Err(format!("it printed no address within {MAX_WAIT:?}{}", self.process.errors));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let ended = self.wait(MAX_WAIT);
                     return Err(ended.map_or_else(
-                        || Failure(format!("it closed its output before it printed an address{}", self.process.errors)),
-                        |status| self.exit_failure(status),
+                        || format!("it closed its output before it printed an address{}", self.process.errors),
+                        |status| self.how_it_ended(status),
                     ));
                 }
             }
@@ -116,23 +112,20 @@ impl Process {
     }
 
     /// Waits until the port of the launch accepts a connection.
-    fn wait_for_port(&mut self) -> Result<SocketAddr, Failure> {
-        let addr = self.resources.addr.ok_or_else(|| Failure(String::from("its launch has no port")))?;
+    fn wait_for_port(&mut self) -> Result<SocketAddr, String> {
+        let addr = self.resources.addr.ok_or("its launch has no port")?;
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let accepts = TcpStream::connect_timeout(&addr, PORT_CHECK).is_ok();
             // If another process has the port, this one ends.
             if let Some(status) = self.wait(PORT_CHECK) {
-                return Err(self.exit_failure(status));
+                return Err(self.how_it_ended(status));
             }
             if accepts {
                 return Ok(addr);
             }
             if Instant::now() > deadline {
-                return Err(Failure(format!(
-                    "{addr} accepted no connection within {MAX_WAIT:?}{}",
-                    self.process.errors
-                )));
+                return Err(format!("{addr} accepted no connection within {MAX_WAIT:?}{}", self.process.errors));
             }
         }
     }
@@ -151,7 +144,7 @@ impl Process {
         self.process.wait(timeout)
     }
 
-    fn exit_failure(&self, status: ExitStatus) -> Failure {
+    fn how_it_ended(&self, status: ExitStatus) -> String {
         self.process.ended_with(status, MAX_WAIT)
     }
 
@@ -194,7 +187,7 @@ mod tests {
         script(text, AddressFrom::Line("at ".into()))
     }
 
-    fn start(script: &str) -> Result<Process, Failure> {
+    fn start(script: &str) -> Result<Process, Absence> {
         Process::start(&shell(script), &Cores::available().unwrap())
     }
 
@@ -242,12 +235,11 @@ mod tests {
 
     #[test]
     fn one_that_dies_is_named_with_the_last_of_its_standard_error() {
-        let Failure(why) = start("echo one >&2; echo two >&2; exit 3").unwrap_err();
+        let Absence { why, .. } = start("echo one >&2; echo two >&2; exit 3").unwrap_err();
         assert!(why.contains("exit status: 3") && why.contains("one | two"), "{why}");
-        let Failure(why) =
-            Process::start(&Launch { program: "/no/such/program".into(), ..shell("") }, &Cores::available().unwrap())
-                .unwrap_err();
-        assert!(why.contains("/no/such/program cannot be started"), "{why}");
+        let missing = Launch { program: "/no/such/program".into(), ..shell("") };
+        let absence = Process::start(&missing, &Cores::available().unwrap()).unwrap_err();
+        assert!(absence.why.contains("/no/such/program cannot be started") && !absence.is_wrong(), "{absence:?}");
     }
 
     #[test]
@@ -257,8 +249,8 @@ mod tests {
         drop(process.process.child.stdin.take());
         let status = process.wait(MAX_WAIT).expect("its input has ended");
         assert!(status.success());
-        let Failure(why) = process.end().unwrap_err();
-        assert!(why.contains("ended by itself"), "{why}");
+        let absence = process.end().unwrap_err();
+        assert!(absence.why.contains("ended by itself") && absence.is_wrong(), "{absence:?}");
     }
 
     #[test]
@@ -281,7 +273,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_none_is_an_error() {
-        let Failure(why) = start(&format!("echo at nowhere; {READ_UNTIL_EOF}")).unwrap_err();
+        let Absence { why, .. } = start(&format!("echo at nowhere; {READ_UNTIL_EOF}")).unwrap_err();
         assert!(why.contains("nowhere"), "{why}");
     }
 }

@@ -1,7 +1,7 @@
 //! The machine: its cores and their use, the resources of a process, and the environment of a measurement.
 
 pub mod cores;
-pub mod environment;
+mod environment;
 pub mod proc;
 
 pub use cores::Cores;

@@ -68,11 +68,7 @@ pub fn threads(pid: u32) -> io::Result<u64> {
 
 /// Returns the number of context switches, voluntary and involuntary, of the present threads of process `pid`. Threads that
 /// have ended do not count: the kernel forgets their switches.
-///
-/// # Errors
-///
-/// Returns an error if there is no such process, or if the system has no proc(5).
-pub fn context_switches(pid: u32) -> io::Result<u64> {
+pub(crate) fn context_switches(pid: u32) -> io::Result<u64> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let path: PathBuf = thread?.path().join("status");
@@ -91,7 +87,7 @@ fn switches(status: &str) -> Option<u64> {
 }
 
 /// The CPU time of the calling thread.
-pub fn thread_cpu_time() -> Duration {
+pub(crate) fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -104,7 +100,7 @@ fn field(status: &str, name: &str) -> Option<u64> {
 
 /// Time spent so far, in the kernel's ticks: of some cores, and of this process with the children that it has waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spent {
+pub(crate) struct Spent {
     busy: u64,
     idle: u64,
     own: u64,
@@ -112,12 +108,12 @@ pub struct Spent {
 
 impl Spent {
     /// The times of `cores`; `None` if the system does not report them.
-    pub fn on(cores: &[usize]) -> Option<Self> {
+    pub(crate) fn on(cores: &[usize]) -> Option<Self> {
         Self::read(cores, &fs::read_to_string("/proc/stat").ok()?, &fs::read_to_string("/proc/self/stat").ok()?)
     }
 
     /// Returns the idle time of the cores since `before`, in seconds. Its resolution is a tick, usually 10 ms.
-    pub fn idle_since(&self, before: &Self) -> f64 {
+    pub(crate) fn idle_since(&self, before: &Self) -> f64 {
         self.idle.saturating_sub(before.idle) as f64 / clock_ticks_per_second() as f64
     }
 
@@ -140,7 +136,7 @@ impl Spent {
     }
 
     /// Returns the share of the cores' time that other processes used since `before`: 0 to 1.
-    pub fn others_since(&self, before: &Self) -> f64 {
+    pub(crate) fn others_since(&self, before: &Self) -> f64 {
         let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
         let (busy, idle) = (since(self.busy, before.busy), since(self.idle, before.idle));
         let others = busy - since(self.own, before.own);

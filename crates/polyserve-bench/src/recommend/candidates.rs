@@ -53,12 +53,12 @@ fn engine_needed(catalog: &Catalog) -> String {
 
 impl Candidate {
     /// Its name in tables.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         if self.repo.is_empty() { self.server.clone() } else { format!("{}/{}", self.server, self.repo) }
     }
 
     /// Its name as a contestant: with the number of workers, if the workload needs another number than the default.
-    pub fn contestant(&self) -> String {
+    pub(crate) fn contestant(&self) -> String {
         self.workers.map_or_else(|| self.name(), |workers| format!("{}@{workers}", self.name()))
     }
 

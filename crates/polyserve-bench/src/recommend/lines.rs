@@ -71,7 +71,7 @@ const WORKERS: &str = "WORKERS";
 
 impl Lines {
     /// Returns the lines that use `candidate`, for the entity store or for a service of this name.
-    pub fn of(catalog: &Catalog, candidate: &Candidate, service: Option<&str>) -> Self {
+    pub(crate) fn of(catalog: &Catalog, candidate: &Candidate, service: Option<&str>) -> Self {
         let Candidate { server, repo, workers } = candidate;
         let server_code = catalog.server(server).ok().and_then(|entry| entry.code.as_ref());
         let repo_code = catalog.repo(repo).ok().and_then(|entry| entry.code);

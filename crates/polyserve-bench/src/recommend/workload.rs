@@ -78,7 +78,7 @@ impl Workload {
     }
 
     /// Returns the criteria for the choice of repos.
-    pub fn criteria(&self) -> RepoCriteria {
+    pub(crate) fn criteria(&self) -> RepoCriteria {
         RepoCriteria {
             reads_pct: self.reads_pct,
             keys: self.keys,

@@ -9,8 +9,8 @@
 //!
 //! # Layout
 //!
-//! * [`NullEpoll`]: edge-triggered `epoll`, for kept connections and for one a request; with deferred accept, `null_deferred`.
-//! * [`NullUring`]: `io_uring`, for both too.
+//! * `NullEpoll`: edge-triggered `epoll`, for kept connections and for one a request; with deferred accept, `null_deferred`.
+//! * `NullUring`: `io_uring`, for both too.
 //! * [`NullAccept`]: blocking `accept`, `recv`, `send`, `close`, for a connection a request.
 //! * `answer`: the one answer, with a current `Date`; `heads`: how requests are counted.
 //!
@@ -27,8 +27,8 @@ use polyserve::catalog::{Catalog, Entry, Promise, ServerEntry};
 use polyserve::{ConfigError, ServerConfig, Supports};
 
 pub use null_accept::NullAccept;
-pub use null_epoll::NullEpoll;
-pub use null_uring::NullUring;
+pub(crate) use null_epoll::NullEpoll;
+pub(crate) use null_uring::NullUring;
 
 /// The body of every answer: entity 1, as the entity service writes it.
 pub const BODY: &str = r#"{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}"#;

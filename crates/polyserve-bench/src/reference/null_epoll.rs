@@ -35,30 +35,21 @@ use super::validate;
 
 /// The limit of an event loop. It ignores its service.
 #[derive(Clone, Debug)]
-pub struct NullEpoll {
+pub(crate) struct NullEpoll {
     name: &'static str,
     config: ServerConfig,
 }
 
 impl NullEpoll {
     /// A server with the network settings and the `max_connections` of `config`. `requests_per_connection` must be 1 or `None`.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ConfigError`] if `config` is invalid or has a queue, if `workers` is not 1, or if `requests_per_connection` is
-    /// above 1.
-    pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         let name = "null_epoll";
         validate(name, &config)?;
         Ok(Self { name, config })
     }
 
     /// The same with deferred accept: `null_deferred`.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub fn deferred(config: ServerConfig) -> Result<Self, ConfigError> {
+    pub(crate) fn deferred(config: ServerConfig) -> Result<Self, ConfigError> {
         let name = "null_deferred";
         validate(name, &config)?;
         Ok(Self { name, config: config.defer_accept(true) })

@@ -29,18 +29,13 @@ use super::validate;
 
 /// The limit of an event loop on io_uring. It ignores its service.
 #[derive(Clone, Debug)]
-pub struct NullUring {
+pub(crate) struct NullUring {
     config: ServerConfig,
 }
 
 impl NullUring {
     /// A server with the network settings and the `max_connections` of `config`. `requests_per_connection` must be 1 or `None`.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ConfigError`] if the system does not allow io_uring, if `config` is invalid or has a queue, if `workers` is not 1, or if
-    /// `requests_per_connection` is above 1.
-    pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         validate("null_uring", &config)?;
         let allowed = |error| format!("a server that the system allows: {error}");
         IoUring::check().map_err(|error| ConfigError::new("server", "null_uring", allowed(error)))?;

@@ -41,7 +41,7 @@ impl fmt::Display for ClaimVerdict {
 
 impl Claim {
     /// The claim of `experiment` without published figures. It is undecided if `holds` is `None`.
-    pub fn new(experiment: &str, claim: &str, holds: Option<bool>, figure: String) -> Self {
+    pub(crate) fn new(experiment: &str, claim: &str, holds: Option<bool>, figure: String) -> Self {
         let verdict = match holds {
             Some(true) => ClaimVerdict::Confirmed,
             Some(false) => ClaimVerdict::Refuted,
@@ -57,7 +57,7 @@ impl Claim {
 
     /// The claim with its published figures.
     #[must_use]
-    pub fn with_published(self, published: impl Into<String>) -> Self {
+    pub(crate) fn with_published(self, published: impl Into<String>) -> Self {
         Self { published: Some(published.into()), ..self }
     }
 }
@@ -73,7 +73,7 @@ pub fn counted_verdicts(claims: &[Claim]) -> String {
 
 /// Claims for people. The first line of a claim has its verdict. The figures of this machine and the published ones follow, a
 /// line for each.
-pub fn shown_claims(claims: &[Claim]) -> String {
+pub(crate) fn shown_claims(claims: &[Claim]) -> String {
     let shown = claims.iter().map(|Claim { claim, published, verdict, figure, .. }| {
         let published =
             published.as_ref().map_or_else(String::new, |published| format!("    published: {published}\n"));

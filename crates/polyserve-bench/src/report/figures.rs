@@ -1,16 +1,11 @@
 //! Figures as people read them: thousands separators, KiB and MiB, times with their unit.
 
+use indicatif::HumanFloatCount;
+
 /// A count with thousands separators: `1,234,567`. A fraction is rounded.
 pub fn count(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::from(if value < 0.0 && digits != "0" { "-" } else { "" });
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) && digits.chars().all(|digit| digit.is_ascii_digit()) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let whole = value.round_ties_even();
+    format!("{}{}", if whole < 0.0 { "-" } else { "" }, HumanFloatCount(whole.abs()))
 }
 
 /// A count and its noun, with an `s` unless the count is 1: `1 round`, `1,234 rounds`.
@@ -34,7 +29,7 @@ pub fn bytes(value: f64) -> String {
 }
 
 /// A time that is given in microseconds: `90 us`, `1.5 ms`, `2.00 s`.
-pub fn time_us(value: f64) -> String {
+pub(crate) fn time_us(value: f64) -> String {
     match value {
         value if value < 1000.0 => format!("{value:.0} us"),
         value if value < 1e6 => format!("{:.1} ms", value / 1000.0),

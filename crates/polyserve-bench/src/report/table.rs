@@ -9,9 +9,9 @@ use super::svg::escaped;
 use super::{MAX_NAME, WIDTH, shortened};
 
 /// The text of a table cell without a figure.
-pub const EMPTY_CELL: &str = "-";
+pub(crate) const EMPTY_CELL: &str = "-";
 
-/// `figure` for a table's cell, or [`EMPTY_CELL`].
+/// `figure` for a table's cell, or `EMPTY_CELL`.
 pub fn or_empty(figure: Option<String>) -> String {
     figure.unwrap_or_else(|| EMPTY_CELL.to_owned())
 }
@@ -21,8 +21,8 @@ const SEPARATOR: &str = "  ";
 
 /// A table with aligned columns.
 ///
-/// As text, the columns that do not fit in [`WIDTH`] follow in a table below, after the same first columns. The row
-/// names of such a table are shortened to [`MAX_NAME`].
+/// As text, the columns that do not fit in `WIDTH` follow in a table below, after the same first columns. The row
+/// names of such a table are shortened to `MAX_NAME`.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -40,7 +40,7 @@ pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
 
 /// The colour of a cell on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub(crate) enum Tone {
     /// Green.
     Good,
     /// Red.
@@ -61,13 +61,13 @@ impl Tone {
 
 impl Table {
     /// A table of texts: columns are aligned left.
-    pub fn of_texts(header: &[&str]) -> Self {
+    pub fn of_texts(header: &[impl ToString]) -> Self {
         let rows = vec![header.iter().map(ToString::to_string).collect()];
         Self { rows, is_numeric: false, name_columns: 1, text_columns: Vec::new(), tones: HashMap::new() }
     }
 
     /// A table of numbers: all columns but the first are aligned right.
-    pub fn of_numbers(header: &[&str]) -> Self {
+    pub fn of_numbers(header: &[impl ToString]) -> Self {
         Self { is_numeric: true, ..Self::of_texts(header) }
     }
 
@@ -80,21 +80,21 @@ impl Table {
 
     /// This table, with this column aligned left.
     #[must_use]
-    pub fn with_texts_in(mut self, column: usize) -> Self {
+    pub(crate) fn with_texts_in(mut self, column: usize) -> Self {
         self.text_columns.push(column);
         self
     }
 
     /// This table, with the first `columns` columns as the names of rows, instead of one column.
     #[must_use]
-    pub fn named_by(mut self, columns: usize) -> Self {
+    pub(crate) fn named_by(mut self, columns: usize) -> Self {
         self.name_columns = columns;
         self
     }
 
     /// This table, with rows' names of at most `max` characters. See [`shortened`].
     #[must_use]
-    pub fn with_names_of(mut self, max: usize) -> Self {
+    pub(crate) fn with_names_of(mut self, max: usize) -> Self {
         for column in 0..self.name_columns {
             let mut cells: Vec<&mut String> = self.rows.iter_mut().filter_map(|row| row.get_mut(column)).collect();
             let names = shortened(&cells, max);
@@ -104,13 +104,13 @@ impl Table {
     }
 
     /// Colours a cell of the last row on terminals.
-    pub fn tone(&mut self, column: usize, tone: Tone) {
+    pub(crate) fn tone(&mut self, column: usize, tone: Tone) {
         self.tones.insert((self.rows.len() - 1, column), tone);
     }
 
     /// The table without the column with this header, if there is one.
     #[must_use]
-    pub fn without(mut self, header: &str) -> Self {
+    pub(crate) fn without(mut self, header: &str) -> Self {
         let place = self.rows.first().and_then(|row| row.iter().position(|cell| cell == header));
         let Some(column) = place else { return self };
         for row in &mut self.rows {
@@ -137,7 +137,7 @@ impl Table {
     }
 
     /// The number of characters of the longest line of [`wide`](Self::wide).
-    pub fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.wide().lines().map(|line| line.chars().count()).max().unwrap_or(0)
     }
 
@@ -147,13 +147,18 @@ impl Table {
     }
 
     /// [`wide`](Self::wide) with its colours, for a terminal.
-    pub fn coloured(&self) -> String {
+    pub(crate) fn coloured(&self) -> String {
         self.lines(&self.all_columns(), true)
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
+    }
+
+    /// The table, if it has a row.
+    pub(crate) fn if_any(self) -> Option<Self> {
+        (self.rows.len() > 1).then_some(self)
     }
 
     /// The header, then the rows. Their numbers of cells may differ.
@@ -342,7 +347,7 @@ mod tests {
     fn columns_that_do_not_fit_follow_below() {
         let columns: Vec<String> =
             ["server", "mode"].into_iter().map(String::from).chain((0..9).map(|n| n.to_string())).collect();
-        let mut table = Table::of_numbers(&columns.iter().map(String::as_str).collect::<Vec<_>>()).named_by(2);
+        let mut table = Table::of_numbers(&columns).named_by(2);
         let row =
             |name: &str| [name, "put"].map(String::from).into_iter().chain((0..9).map(|n| n.to_string().repeat(24)));
         table.row(row("one").collect());

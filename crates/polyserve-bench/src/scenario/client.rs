@@ -20,32 +20,13 @@ use super::requests::{RequestGroup, Scenario, StressRequest};
 use super::verify::{self, Fate, Ledger};
 
 /// The time limit of a connect, a read and a write.
-pub const MAX_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The stack of a client's thread, which formats requests and parses answers only.
 const STACK: usize = 256 * 1024;
 
-/// How connections are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionPolicy {
-    /// A connection for every request.
-    Close,
-    /// A connection for many requests, until the server closes it.
-    KeepAlive,
-}
-
-/// How a round uses connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionMode {
-    /// The three groups at the same time, with this number of connections each.
-    Groups(ConnectionPolicy, usize),
-    /// One group after the other, as published: bursts of up to this number of connections, until all requests of the
-    /// group are sent. The second number is the number of clients.
-    Burst(u64, usize),
-}
-
 /// The state that all clients of a round share.
 #[derive(Debug)]
-pub struct RoundShared<'a> {
+pub(crate) struct RoundShared<'a> {
     /// The requests.
     pub scenario: &'a Scenario,
     /// The server's address.
@@ -62,7 +43,7 @@ pub struct RoundShared<'a> {
 
 /// The errors of a round. The clients stop if there are too many, or if the run must end.
 #[derive(Debug, Default)]
-pub struct Errors {
+pub(crate) struct Errors {
     first: Mutex<Vec<String>>,
     count: AtomicU64,
     too_many: AtomicBool,
@@ -71,7 +52,7 @@ pub struct Errors {
 
 impl Errors {
     /// No errors. The clients also stop when `stop` begins.
-    pub fn until(stop: Shutdown) -> Self {
+    pub(crate) fn until(stop: Shutdown) -> Self {
         Self { stop, ..Self::default() }
     }
 
@@ -79,7 +60,7 @@ impl Errors {
     const TOO_MANY: u64 = 100;
 
     /// Counts an error, and keeps the text of the first few.
-    pub fn note(&self, text: impl FnOnce() -> String) {
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         if before + 1 >= Self::TOO_MANY {
             self.too_many.store(true, Ordering::Relaxed);
@@ -91,24 +72,24 @@ impl Errors {
     }
 
     /// Returns true if the clients must stop: there were too many errors, or the run must end.
-    pub fn is_hopeless(&self) -> bool {
+    pub(crate) fn is_hopeless(&self) -> bool {
         self.too_many.load(Ordering::Relaxed) || self.stop.is_begun()
     }
 
     /// Returns the number of errors.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
     /// The texts of the first few errors.
-    pub fn first(&self) -> Vec<String> {
+    pub(crate) fn first(&self) -> Vec<String> {
         lock(&self.first).clone()
     }
 }
 
 /// The counts of one client or of several.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ClientTally {
+pub(crate) struct ClientTally {
     /// The number of requests.
     pub samples: u64,
     /// The number of requests without a right answer.
@@ -131,7 +112,7 @@ pub struct ClientTally {
 
 impl ClientTally {
     /// Adds the counts of `other`, which ran at the same time.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.samples += other.samples;
         self.errors += other.errors;
         self.refused += other.refused;
@@ -162,12 +143,13 @@ impl ClientTally {
     }
 }
 
-/// Runs one client of one group: it takes the next request until there is none.
-pub fn run(
+/// Runs one client of one group: it takes the next request until there is none. `keeps_alive`: it keeps its connection until the
+/// server closes it.
+pub(crate) fn run(
     shared: &RoundShared<'_>,
     phase: RequestGroup,
     next: &AtomicU64,
-    connections: ConnectionPolicy,
+    keeps_alive: bool,
     start: Instant,
 ) -> ClientTally {
     let (mut tally, mut reused) = (ClientTally::default(), None);
@@ -177,16 +159,13 @@ pub fn run(
             break;
         }
         let planned = shared.scenario.planned(phase, index);
-        let request = shared.scenario.request(&planned, shared.addr, connections == ConnectionPolicy::KeepAlive);
+        let request = shared.scenario.request(&planned, shared.addr, keeps_alive);
         let check = |response: &Response| verify::answer(shared.scenario, &planned, response);
-        let result = match connections {
-            ConnectionPolicy::Close => {
-                let mut open = None;
-                let result = ask(shared.addr, &mut open, &request, &mut tally, check);
-                open.map_or(Ok(()), ended).and(result) // the server closes, even if it does not announce that
-            }
-            ConnectionPolicy::KeepAlive => ask(shared.addr, &mut reused, &request, &mut tally, check),
-        };
+        let mut result = ask(shared.addr, &mut reused, &request, &mut tally, check);
+        if !keeps_alive {
+            // The server closes, even if it does not announce that.
+            result = reused.take().map_or(Ok(()), ended).and(result);
+        }
         tally.settle(shared, &planned, result);
         tally.took = start.elapsed();
     }
@@ -197,11 +176,7 @@ pub fn run(
 ///
 /// A server can close an idle connection at any time, so a request can meet a closed connection. It is sent again only if
 /// the connection had been idle and no byte of an answer was received.
-///
-/// # Errors
-///
-/// Returns the reason if the answer is wrong or missing.
-pub fn ask<T>(
+pub(crate) fn ask<T>(
     addr: SocketAddr,
     reused: &mut Option<Client>,
     request: &[u8],
@@ -264,11 +239,7 @@ fn whole(
 
 /// Runs one client of a burst: these requests of a group, each on a connection of its own. A second thread connects and
 /// sends without waiting for answers, while this one reads them.
-///
-/// # Errors
-///
-/// Returns an error if the second thread cannot be started.
-pub fn burst(
+pub(crate) fn burst(
     shared: &RoundShared<'_>,
     phase: RequestGroup,
     requests: Range<u64>,

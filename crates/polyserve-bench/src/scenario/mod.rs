@@ -6,13 +6,11 @@
 //! # Layout
 //!
 //! * [`requests`]: the requests. [`verify`]: whether an answer is right. [`client`]: the clients, which are those of the kit.
-//! * [`round`]: one run against a new server. [`outcome`]: its outcome.
+//! * [`round`]: one run against a new server, and its outcome.
 
-pub mod client;
-pub mod outcome;
-pub mod requests;
-pub mod round;
-pub mod verify;
+pub(crate) mod client;
+pub(crate) mod requests;
+pub(crate) mod round;
+pub(crate) mod verify;
 
-pub use client::{ConnectionMode, ConnectionPolicy};
-pub use requests::Scenario;
+pub(crate) use requests::Scenario;

@@ -8,7 +8,7 @@ use crate::data::{Data, EntityVersion};
 
 /// The groups of the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RequestGroup {
+pub(crate) enum RequestGroup {
     /// PUTs of new ids.
     PutNew,
     /// GETs of existing ids, each once.
@@ -19,10 +19,10 @@ pub enum RequestGroup {
 
 impl RequestGroup {
     /// All groups, in the order of the published table.
-    pub const ALL: [Self; 3] = [Self::PutNew, Self::Get, Self::PutUpdate];
+    pub(crate) const ALL: [Self; 3] = [Self::PutNew, Self::Get, Self::PutUpdate];
 
     /// The group's name in the published table.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::PutNew => "put-new",
             Self::Get => "get",
@@ -33,7 +33,7 @@ impl RequestGroup {
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StressRequest {
+pub(crate) struct StressRequest {
     /// The group.
     pub phase: RequestGroup,
     /// The id.
@@ -44,7 +44,7 @@ pub struct StressRequest {
 
 /// The scenario, with a number of ids.
 #[derive(Clone, Copy, Debug)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     ids: u64,
     /// The values.
     pub data: Data,
@@ -54,30 +54,25 @@ pub struct Scenario {
 
 impl Scenario {
     /// The scenario with this number of existing ids, and of new ids. Published were 10 000.
-    pub fn new(ids: u64, data: Data) -> Self {
+    pub(crate) fn new(ids: u64, data: Data) -> Self {
         Self { ids, data, without_date: false }
     }
 
     /// The number of existing ids, and of new ids.
-    pub fn ids(&self) -> u64 {
+    pub(crate) fn ids(&self) -> u64 {
         self.ids
     }
 
     /// The number of requests of `phase`.
-    pub fn samples(&self, phase: RequestGroup) -> u64 {
+    pub(crate) fn samples(&self, phase: RequestGroup) -> u64 {
         match phase {
             RequestGroup::PutNew | RequestGroup::Get => self.ids,
             RequestGroup::PutUpdate => self.ids * 2,
         }
     }
 
-    /// The number of all requests.
-    pub fn total(&self) -> u64 {
-        self.ids * 4
-    }
-
     /// The `index`-th request of `phase`. The two updates of an id follow each other, so that they race.
-    pub fn planned(&self, phase: RequestGroup, index: u64) -> StressRequest {
+    pub(crate) fn planned(&self, phase: RequestGroup, index: u64) -> StressRequest {
         let (id, version) = match phase {
             RequestGroup::PutNew => (self.ids + index, EntityVersion::New),
             RequestGroup::Get => (index, EntityVersion::New),
@@ -88,7 +83,7 @@ impl Scenario {
     }
 
     /// The bytes of `planned`.
-    pub fn request(&self, planned: &StressRequest, host: SocketAddr, keep_alive: bool) -> Vec<u8> {
+    pub(crate) fn request(&self, planned: &StressRequest, host: SocketAddr, keep_alive: bool) -> Vec<u8> {
         let connection = if keep_alive { "" } else { "Connection: close\r\n" };
         let id = planned.id;
         match planned.phase {
@@ -114,7 +109,7 @@ mod tests {
     #[test]
     fn every_request_is_asked_once() {
         let scenario = Scenario::new(10, Data::new(0));
-        assert_eq!((scenario.ids(), scenario.total()), (10, 40));
+        assert_eq!((scenario.ids(), RequestGroup::ALL.map(|phase| scenario.samples(phase)).iter().sum()), (10, 40));
         let requests = RequestGroup::ALL
             .into_iter()
             .flat_map(|phase| (0..scenario.samples(phase)).map(move |index| scenario.planned(phase, index)));

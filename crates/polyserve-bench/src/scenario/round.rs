@@ -1,4 +1,4 @@
-//! One round: a new server over a new store, the clients, a check of the final state, and the end of the server.
+//! One round and its outcome: a new server over a new store, the clients, a check of the final state, and the end of the server.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use polyserve::Shutdown;
 use polyserve_conformance::client::{Client, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::data::EntityVersion;
 use crate::launch::Launch;
@@ -17,10 +17,7 @@ use crate::launch::process::Process;
 use crate::limits;
 use crate::machine::Cores;
 
-use super::client::{
-    self, ClientTally, ConnectionMode, ConnectionPolicy, Errors, MAX_WAIT, RoundShared, ask, together,
-};
-use super::outcome::{FinalState, RoundOutcome};
+use super::client::{self, ClientTally, Errors, MAX_WAIT, RoundShared, ask, together};
 use super::requests::{RequestGroup, Scenario, StressRequest};
 use super::verify::{self, Ledger};
 
@@ -36,22 +33,109 @@ struct LastLine {
     entities: Option<u64>,
 }
 
-/// Runs one round against a server. `is_single`: it serves one connection at a time.
-///
-/// # Errors
-///
-/// Returns an error if the round cannot be run at all, or if `stop` begins before its end. The outcome has the errors of
-/// the server.
-pub fn run(
+/// The outcome of a round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoundOutcome {
+    /// The number of concurrent connections.
+    pub connections_at_once: u64,
+    /// The groups, in the order of [`RequestGroup::ALL`], and the total.
+    pub groups: Vec<GroupOutcome>,
+    /// The number of connections that were opened.
+    pub connections: u64,
+    /// Idle connections that the server had closed before the next request, which was sent again.
+    pub reconnects: u64,
+    /// The final state of the store.
+    pub final_state: FinalState,
+    /// The number of entities by the store's own count; `None` if the server does not print it.
+    pub store_count: Option<u64>,
+    /// The server's own counts at its end; `None` if it does not report them.
+    pub drain: Option<DrainCounts>,
+    /// The number of whole answers that the clients counted. The server's count must be the same.
+    pub answers: u64,
+    /// The number of errors.
+    pub error_count: u64,
+    /// The first few errors.
+    pub errors: Vec<String>,
+}
+
+/// A group of requests of a round. The columns are as published.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupOutcome {
+    /// `put-new`, `get`, `put-update` or `total`.
+    pub phase: String,
+    /// The number of requests.
+    pub samples: u64,
+    /// The number of requests without a right answer.
+    pub errors: u64,
+    /// The share of requests without a right answer, in per cent.
+    pub error_pct: f64,
+    /// The number of requests that were rejected by a 503, if that is a right answer.
+    pub refused: u64,
+    /// Requests per second, from the start to the group's last answer.
+    pub requests_per_s: f64,
+    /// Received bytes, in units of 1024 bytes per second.
+    #[serde(rename = "received_kB_s")]
+    pub received_kb_s: f64,
+    /// Sent bytes, in units of 1024 bytes per second.
+    #[serde(rename = "sent_kB_s")]
+    pub sent_kb_s: f64,
+}
+
+/// The final state of the store, seen over HTTP.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FinalState {
+    /// The number of ids that were looked up.
+    pub checked: u64,
+    /// The number of ids that were present.
+    pub present: u64,
+    /// The number of ids with a wrong or lost entity.
+    pub wrong: u64,
+}
+
+impl GroupOutcome {
+    fn new(phase: &'static str, tally: &ClientTally) -> Self {
+        let per_second = |count: u64| if tally.took.is_zero() { 0.0 } else { count as f64 / tally.took.as_secs_f64() };
+        Self {
+            phase: phase.to_owned(),
+            samples: tally.samples,
+            errors: tally.errors,
+            error_pct: if tally.samples == 0 { 0.0 } else { tally.errors as f64 / tally.samples as f64 * 100.0 },
+            refused: tally.refused,
+            requests_per_s: per_second(tally.samples),
+            received_kb_s: per_second(tally.received) / 1024.0,
+            sent_kb_s: per_second(tally.sent) / 1024.0,
+        }
+    }
+}
+
+/// How a round uses connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScenarioConnections {
+    /// One group after the other, each with the connections of all its requests at once, up to the limit on descriptors. A 503
+    /// with a `Retry-After` is then a right answer.
+    #[default]
+    Burst,
+    /// All groups at once, and a connection for every request.
+    Close,
+    /// All groups at once, on kept connections.
+    KeepAlive,
+}
+
+/// Runs one round against a server, with this number of connections for each group. A burst has at most `max_burst`, of three
+/// times as many clients. `is_single`: it serves one connection at a time. Returns an error if the round cannot be run at all,
+/// or if `stop` begins before its end. The outcome has the errors of the server.
+pub(crate) fn run(
     (launch, is_single): (&Launch, bool),
     scenario: &Scenario,
-    mode: ConnectionMode,
+    (connection_use, connections, max_burst): (ScenarioConnections, usize, u64),
     stop: &Shutdown,
 ) -> anyhow::Result<RoundOutcome> {
     let cores = Cores::available().context("the cores of this machine are not known")?;
     let process = Process::start(launch, &cores).context("it cannot be started")?;
     let (ledger, errors) = (Ledger::new(scenario), Errors::until(stop.clone()));
-    let may_refuse = matches!(mode, ConnectionMode::Burst(..));
+    let may_refuse = connection_use == ScenarioConnections::Burst;
     let shared = RoundShared {
         scenario,
         addr: process.addr(),
@@ -62,9 +146,15 @@ pub fn run(
     };
     let checkers = if may_refuse || is_single { 1 } else { CHECK_CONNECTIONS };
     let fill_answers = fill(&shared, checkers)?;
-    let groups = match mode {
-        ConnectionMode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
-        ConnectionMode::Burst(size, threads) => bursts(&shared, size, threads)?,
+    let (groups, connections_at_once) = match connection_use {
+        ScenarioConnections::Burst => {
+            let groups = bursts(&shared, max_burst, connections * 3)?;
+            (groups, groups.iter().map(|group| group.samples.min(max_burst)).max().unwrap_or(0))
+        }
+        _ => {
+            let keeps_alive = connection_use == ScenarioConnections::KeepAlive;
+            (grouped(&shared, keeps_alive, connections)?, connections as u64 * 3)
+        }
     };
     let (final_state, check_tally) =
         if errors.is_hopeless() { Default::default() } else { check_final_state(&shared, checkers)? };
@@ -92,7 +182,24 @@ pub fn run(
             errors.note(|| format!("the idle server did not drain cleanly: cut {cut}, stuck {stuck}"));
         }
     }
-    Ok(RoundOutcome::new(mode, groups, final_state, store_count, drain, answers, &errors))
+    let mut total = ClientTally::default();
+    groups.iter().for_each(|group| total.add(group));
+    if may_refuse {
+        total.took = groups.iter().map(|group| group.took).sum(); // the groups run one after the other
+    }
+    let named = RequestGroup::ALL.iter().map(|phase| phase.name()).zip(&groups).chain([("total", &total)]);
+    Ok(RoundOutcome {
+        connections_at_once,
+        groups: named.map(|(phase, tally)| GroupOutcome::new(phase, tally)).collect(),
+        connections: total.connections,
+        reconnects: total.reconnects,
+        final_state,
+        store_count,
+        drain,
+        answers,
+        error_count: errors.count(),
+        errors: errors.first(),
+    })
 }
 
 /// Fills the store over HTTP, on this number of connections. Returns the number of answers.
@@ -118,16 +225,12 @@ fn fill(shared: &RoundShared<'_>, connections: usize) -> anyhow::Result<u64> {
 }
 
 /// Runs the three groups at the same time.
-fn grouped(
-    shared: &RoundShared<'_>,
-    connections: ConnectionPolicy,
-    clients: usize,
-) -> anyhow::Result<[ClientTally; 3]> {
+fn grouped(shared: &RoundShared<'_>, keeps_alive: bool, clients: usize) -> anyhow::Result<[ClientTally; 3]> {
     let next = [const { AtomicU64::new(0) }; 3];
     let clients = RequestGroup::ALL.iter().flat_map(|phase| std::iter::repeat_n(*phase, clients));
     let works = clients.map(|phase| {
         let next = &next[phase as usize];
-        move |start| (phase, client::run(shared, phase, next, connections, start))
+        move |start| (phase, client::run(shared, phase, next, keeps_alive, start))
     });
     let mut tallies = [ClientTally::default(); 3];
     for (phase, tally) in together(works)? {
@@ -185,7 +288,9 @@ fn check_final_state(shared: &RoundShared<'_>, checkers: usize) -> anyhow::Resul
     };
     let (mut final_state, mut tally) = (FinalState::default(), ClientTally::default());
     for (checked, counted) in together((0..checkers).map(|_| worker))? {
-        final_state.add(&checked);
+        final_state.checked += checked.checked;
+        final_state.present += checked.present;
+        final_state.wrong += checked.wrong;
         tally.add(&counted);
     }
     Ok((final_state, tally))

@@ -10,19 +10,15 @@ use super::requests::{RequestGroup, Scenario, StressRequest};
 
 /// The fate of a request, by its right answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// The request was carried out.
     Done,
     /// The request was rejected by a 503 with a `Retry-After`, and had no effect.
     Refused,
 }
 
-/// Checks every part of an answer to `planned`.
-///
-/// # Errors
-///
-/// Returns the reason if the answer is wrong.
-pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &Response) -> Result<Fate, String> {
+/// Checks every part of an answer to `planned`. Returns the reason if the answer is wrong.
+pub(crate) fn answer(scenario: &Scenario, planned: &StressRequest, response: &Response) -> Result<Fate, String> {
     check_date(scenario, response)?;
     let (status, id) = (response.status, planned.id);
     if status == 503 {
@@ -98,7 +94,7 @@ fn shown_version(data: Data, id: i64, allowed: &[EntityVersion], response: &Resp
 
 /// The fate of every PUT, for the check of the final state.
 #[derive(Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     new: Vec<AtomicU8>,
     updates: Vec<AtomicU8>,
 }
@@ -109,13 +105,13 @@ const REFUSED: u8 = 2;
 
 impl Ledger {
     /// A ledger in which every fate is unknown. Cost: three bytes for each id.
-    pub fn new(scenario: &Scenario) -> Self {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
         let unknown = |count| std::iter::repeat_with(|| AtomicU8::new(UNKNOWN)).take(count as usize).collect();
         Self { new: unknown(scenario.ids()), updates: unknown(scenario.ids() * 2) }
     }
 
     /// Notes the fate of `planned`.
-    pub fn note(&self, scenario: &Scenario, planned: &StressRequest, fate: Fate) {
+    pub(crate) fn note(&self, scenario: &Scenario, planned: &StressRequest, fate: Fate) {
         let id = planned.id as usize;
         let entry = match (planned.phase, planned.version) {
             (RequestGroup::Get, _) => return,
@@ -146,12 +142,9 @@ impl Ledger {
         (rows.into_iter().filter(|(_, may)| *may).map(|(version, _)| version).collect(), false)
     }
 
-    /// Checks the answer to a GET of `id` after the last PUT. Returns true if the id is present.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the value is not of a last PUT, or if the id is absent and must be present.
-    pub fn check(&self, scenario: &Scenario, id: i64, response: &Response) -> Result<bool, String> {
+    /// Checks the answer to a GET of `id` after the last PUT. Returns true if the id is present. Returns an error if the value
+    /// is not of a last PUT, or if the id is absent and must be present.
+    pub(crate) fn check(&self, scenario: &Scenario, id: i64, response: &Response) -> Result<bool, String> {
         check_date(scenario, response)?;
         let (allowed, may_be_absent) = self.allowed(scenario, id);
         match response.status {

@@ -44,11 +44,11 @@ enum PageContent {
 
 impl Page {
     /// The bytes of the page in memory. The published page has as many.
-    pub const BODY: &'static [u8; 176] = PAGE;
+    pub(crate) const BODY: &'static [u8; 176] = PAGE;
     /// The number of threads that read the file.
-    pub const READERS: usize = 4;
+    pub(crate) const READERS: usize = 4;
     /// The max number of requests that wait for a reading thread. Another one is answered with 503.
-    pub const READ_QUEUE: usize = 1024;
+    pub(crate) const READ_QUEUE: usize = 1024;
 
     /// Creates a service that delays every `every`-th request by `wait`. If `every` is 0, it delays none.
     pub fn new(every: u64, wait: Duration) -> Self {
@@ -57,7 +57,7 @@ impl Page {
 
     /// Answers with the content of a file, which is read for each request after the wait.
     ///
-    /// If a later read fails, the request is answered with 500. If [`READ_QUEUE`](Self::READ_QUEUE) requests wait, another one is
+    /// If a later read fails, the request is answered with 500. If `READ_QUEUE` requests wait, another one is
     /// answered with 503.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Page {
     ///
     /// # Cost
     ///
-    /// [`READERS`](Self::READERS) threads. They end once the service is dropped.
+    /// `READERS` threads. They end once the service is dropped.
     ///
     /// ```
     /// use polyserve_bench::services::Page;

@@ -88,11 +88,11 @@ pub fn maker(catalog: &Catalog, name: &str) -> anyhow::Result<StoreMaker> {
 
 /// One thread's own map.
 #[derive(Debug, Default)]
-pub struct SingleThreadMap(RefCell<HashMap<i64, Entity, IdState>>);
+pub(crate) struct SingleThreadMap(RefCell<HashMap<i64, Entity, IdState>>);
 
 /// A map behind one lock.
 #[derive(Debug, Default)]
-pub struct Locked(RwLock<HashMap<i64, Entity, IdState>>);
+pub(crate) struct Locked(RwLock<HashMap<i64, Entity, IdState>>);
 
 #[allow(clippy::needless_pass_by_value)] // it is dropped here, after every lock
 fn put<T>(replaced: Option<T>) -> Result<Put, RepoError> {

@@ -42,19 +42,19 @@ pub struct Check {
 
 impl Check {
     /// A check for entities of versions up to `last`.
-    pub fn new(last: u64, payload_bytes: usize, whole: bool) -> Self {
+    pub(crate) fn new(last: u64, payload_bytes: usize, whole: bool) -> Self {
         Self { last: last as f64, payload_bytes, whole }
     }
 
     /// [`is_right`](Self::is_right), but only with the length of the description.
     #[inline]
-    pub fn is_like(&self, id: i64, found: EntityRef<'_>) -> bool {
+    pub(crate) fn is_like(&self, id: i64, found: EntityRef<'_>) -> bool {
         found.id == id && found.value <= self.last && found.description.len() == self.payload_bytes
     }
 
     /// Returns true if this is the entity of `id` at one of the versions that were put.
     #[inline]
-    pub fn is_right(&self, id: i64, found: EntityRef<'_>) -> bool {
+    pub(crate) fn is_right(&self, id: i64, found: EntityRef<'_>) -> bool {
         self.is_like(id, found) && (!self.whole || is_whole(id, found))
     }
 }

@@ -66,7 +66,7 @@ pub trait ErasedStore {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Lanes::run`].
+    /// Returns the errors of `Lanes::run`.
     fn run(&self, lanes: &mut Lanes, how: PhaseSettings) -> anyhow::Result<PhaseResult>;
 
     /// Checks the stored entities of these ids.

@@ -5,23 +5,23 @@
 //!
 //! # Layout
 //!
-//! * [`run`](mod@run): what a process measures. [`process`]: the process.
+//! * [`run`](mod@run): what a process measures. `process`: the process.
 //! * [`entities`]: the stored entities and their checks. [`workload`]: operations, as chunks that are made ahead.
-//! * [`store`]: the operations that the loops measure; [`bare`]: maps without the trait; [`erased`]: stores of any type.
-//!   [`window`]: many operations outstanding. [`phase`](mod@phase): threads at one store, leg by leg.
+//! * `store`: the operations that the loops measure; [`bare`]: maps without the trait; [`erased`]: stores of any type.
+//!   `window`: many operations outstanding. [`phase`](mod@phase): threads at one store, leg by leg.
 
 pub mod bare;
 pub mod entities;
 pub mod erased;
 pub mod phase;
-pub mod process;
+pub(crate) mod process;
 pub mod run;
-pub mod store;
-pub mod window;
+pub(crate) mod store;
+pub(crate) mod window;
 pub mod workload;
 
 #[cfg(test)]
 mod tests;
 
-pub use run::{StoreResult, StoreRun};
+pub use run::StoreRun;
 pub use workload::StoreOperation;

@@ -3,8 +3,8 @@
 //! the measured time.
 //!
 //! Invariant: every answer is checked; a wrong answer or a panic ends the phase for all threads. Cost: a read of a flag for
-//! each [`BATCH`] operations, and a read of the clock in one thread. If latencies are measured, two more reads of the clock
-//! for the first operation of each batch; [`clock_cost`] measures a read.
+//! each `BATCH` operations, and a read of the clock in one thread. If latencies are measured, two more reads of the clock
+//! for the first operation of each batch; `clock_cost` measures a read.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,11 +23,11 @@ use super::workload::{Maker, OperationChunk, OperationKind, OperationPlan};
 use crate::machine::proc::thread_cpu_time;
 
 /// The number of operations between two reads of the clock. The latency of one operation in each batch is measured.
-pub const BATCH: u64 = 64;
+pub(crate) const BATCH: u64 = 64;
 
 /// The state of one thread. It outlives a phase: the next phase does the operations that are left.
 #[derive(Debug)]
-pub struct Lane {
+pub(crate) struct Lane {
     number: usize,
     maker: Maker,
     chunk: OperationChunk,
@@ -75,11 +75,7 @@ pub struct PhaseResult {
 
 impl PhaseResult {
     /// The sum of this result and a later one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the latencies cannot be added.
-    pub fn and(mut self, other: &Self) -> anyhow::Result<Self> {
+    pub(crate) fn and(mut self, other: &Self) -> anyhow::Result<Self> {
         if let (Some(all), Some(more)) = (&mut self.latency, &other.latency) {
             all.add(more).context("latencies cannot be added up")?;
         }
@@ -125,21 +121,17 @@ impl Lanes {
     }
 
     /// The change of the number of entities.
-    pub fn balance(&self) -> i64 {
+    pub(crate) fn balance(&self) -> i64 {
         self.lanes.iter().map(|lane| lane.balance).sum()
     }
 
     /// The last version that may have been put.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.versions.load(Ordering::Acquire)
     }
 
     /// Runs a phase on `store`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store fails or panics, or if an entity or an answer is wrong.
-    pub fn run<S: MeasuredStore>(&mut self, store: &S, settings: PhaseSettings) -> anyhow::Result<PhaseResult> {
+    pub(crate) fn run<S: MeasuredStore>(&mut self, store: &S, settings: PhaseSettings) -> anyhow::Result<PhaseResult> {
         let (lanes, state) = self.begin(settings);
         store.each(lanes, |store, lane| state.lane(lane, &mut |lane, deadline| state.leg(store, lane, deadline)))?;
         let legs = state.legs.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -401,7 +393,7 @@ fn balance(kind: OperationKind) -> i64 {
 
 /// Returns the cost of reading the clock, which every latency includes: the median of 10 000 consecutive reads, in
 /// nanoseconds.
-pub fn clock_cost() -> u64 {
+pub(crate) fn clock_cost() -> u64 {
     let mut costs = histogram();
     for _ in 0..10_000 {
         let started = Instant::now();

@@ -10,18 +10,19 @@ use super::run::StoreResult;
 use crate::experiment::Absence;
 use crate::launch::Launch;
 use crate::launch::line_process::LineProcess;
-use crate::launch::process::Failure;
 use crate::machine::Cores;
 
 /// The time between two checks of the stop signal.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// Returns the `count` results that the process prints, each as a line of JSON.
-///
-/// # Errors
-///
-/// Returns an error if the process fails or exceeds the limit, or if the stop signal begins.
-pub fn results(launch: &Launch, count: usize, limit: Duration, stop: &Shutdown) -> Result<Vec<StoreResult>, Absence> {
+/// Returns the `count` results that the process prints, each as a line of JSON. Returns an error if the process fails or
+/// exceeds the limit, or if the stop signal begins.
+pub(crate) fn results(
+    launch: &Launch,
+    count: usize,
+    limit: Duration,
+    stop: &Shutdown,
+) -> Result<Vec<StoreResult>, Absence> {
     let cores = Cores::available().map_err(|error| Absence::failed(error.to_string()))?;
     let mut process = LineProcess::start(launch, &cores)?;
     let deadline = Instant::now() + limit;
@@ -35,7 +36,7 @@ pub fn results(launch: &Launch, count: usize, limit: Duration, stop: &Shutdown) 
             Ok(None) if stop.is_begun() => return Err(Absence::failed("the run is over")),
             Ok(None) if Instant::now() >= deadline => return Err(Absence::wrong("it took too long")),
             Ok(None) => {}
-            Err(Failure(why)) => return Err(Absence::wrong(why)),
+            Err(absence) => return Err(absence),
         }
     }
     Ok(results)

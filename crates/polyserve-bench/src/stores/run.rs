@@ -7,8 +7,8 @@
 //! checks every answer, and of an entity the id, the version and the length: this reads only memory that the lookup has already
 //! touched. At the end the stored entities are checked whole, and counted.
 //!
-//! An operation is measured for throughput, and again for the latency of one operation in [`BATCH`](super::phase::BATCH). A repo
-//! with deferred answers is measured once more with [`WINDOW`] operations outstanding. A loop of gets has its throughput only.
+//! An operation is measured for throughput, and again for the latency of one operation in `BATCH`. A repo
+//! with deferred answers is measured once more with `WINDOW` operations outstanding. A loop of gets has its throughput only.
 //!
 //! Invariant: a store has figures, or the reason why it has none. Cost: filling, the warm-up, two and a half slices, and a
 //! check of at most a million entities.
@@ -61,13 +61,13 @@ pub struct StoreRun {
 }
 
 /// The figures of a store, or why it has none.
-pub type StoreResult = Result<NamedFigures, Absence>;
+pub(crate) type StoreResult = Result<NamedFigures, Absence>;
 
 /// The maximum number of entities that are checked at the end.
 const MAX_CHECKED: u64 = 1_000_000;
 /// The min number of entities for a figure per entity: the kernel counts resident memory in steps of some hundred KiB per
 /// core.
-pub const MIN_KEYS: u64 = 50_000;
+pub(crate) const MIN_KEYS: u64 = 50_000;
 /// Entities of a store alone between two readings of the clock.
 const KEYS_PER_CHECK: u64 = 4096;
 /// The bytes of the table for an entity of 40 bytes. At most half of the table is empty, and the old table lives while the
@@ -247,7 +247,7 @@ impl StoreRun {
     }
 
     /// The time limit of the process: far longer than any store needs.
-    pub fn time_limit(&self) -> Duration {
+    pub(crate) fn time_limit(&self) -> Duration {
         let stores = u32::try_from(self.stores.len()).unwrap_or(u32::MAX);
         let checks = Duration::from_micros(self.keys.saturating_mul(20));
         Duration::from_secs(60) + (self.limit * 3 + self.warm_up + self.slice * 4 + checks).saturating_mul(stores)
@@ -272,7 +272,7 @@ fn wrong(error: anyhow::Error) -> Absence {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`Lanes::run`], and an error if a store cannot be made or has a wrong number of entities.
+/// Returns the errors of `Lanes::run`, and an error if a store cannot be made or has a wrong number of entities.
 pub fn filling(make: &StoreMaker, plan: &OperationPlan, how: PhaseSettings) -> anyhow::Result<PhaseResult> {
     let mut all: Option<PhaseResult> = None;
     loop {

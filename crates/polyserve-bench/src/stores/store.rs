@@ -17,43 +17,23 @@ use crate::machine::Cores;
 
 /// The operations of a store that the loops use.
 #[allow(clippy::len_without_is_empty)] // as the seam's
-pub trait MeasuredStore {
+pub(crate) trait MeasuredStore {
     /// Shows the entity of `id` to `see`, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of the repo. A bare map has no errors.
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError>;
 
     /// Shows the entities of `ids` to `see`, each with its place there. A bare map has its gets.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`get`](Self::get).
     #[inline]
     fn get_many(&self, ids: &[i64], see: &mut impl FnMut(usize, EntityRef<'_>)) -> Result<(), RepoError> {
         ids.iter().enumerate().try_for_each(|(place, id)| self.get(*id, &mut |found| see(place, found)))
     }
 
     /// Stores `entity`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`get`](Self::get).
     fn put(&self, entity: Entity) -> Result<Put, RepoError>;
 
     /// Removes `id`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`get`](Self::get).
     fn remove(&self, id: i64) -> Result<Removed, RepoError>;
 
     /// Returns the number of entities.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`get`](Self::get).
     fn len(&self) -> Result<u64, RepoError>;
 
     /// The repo; `None` for a bare map. A repo may defer answers, and then many operations can be outstanding.
@@ -62,10 +42,6 @@ pub trait MeasuredStore {
     }
 
     /// Runs `work` concurrently, with a thread for each lane.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a thread cannot be started.
     fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()>;
 }
 
@@ -100,7 +76,7 @@ fn run_pinned<'a>(works: Vec<ThreadWork<'a>>) -> anyhow::Result<()> {
 }
 
 /// A repo behind the seam.
-pub struct RepoStore<R>(pub R);
+pub(crate) struct RepoStore<R>(pub R);
 
 impl<R: EntityRepo> fmt::Debug for RepoStore<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,10 +96,6 @@ pub(super) fn fields<'a>(shown: &Shown<'a>) -> EntityRef<'a> {
 
 /// Checks that a new repo shows the fields of an entity: otherwise a copy would be measured too. Other faults of the repo are found
 /// while it is measured.
-///
-/// # Errors
-///
-/// Returns an error if the repo shows an entity in a form of its own without fields.
 pub(super) fn check_form(repo: &dyn EntityRepo) -> io::Result<()> {
     let mut has_fields = true;
     let _ = isolate(|| {

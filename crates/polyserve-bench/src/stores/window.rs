@@ -11,10 +11,10 @@ use super::store::fields;
 use super::workload::{OperationCode, OperationKind};
 
 /// The max number of outstanding operations.
-pub const WINDOW: usize = 64;
+pub(crate) const WINDOW: usize = 64;
 
 /// The operations without an answer yet.
-pub struct OperationWindow<'a> {
+pub(crate) struct OperationWindow<'a> {
     repo: &'a dyn EntityRepo,
     capacity: usize,
     outstanding: VecDeque<Outstanding>,
@@ -35,21 +35,22 @@ impl std::fmt::Debug for OperationWindow<'_> {
 
 impl<'a> OperationWindow<'a> {
     /// A window of at most `capacity` operations on `repo`.
-    pub fn new(repo: &'a dyn EntityRepo, capacity: usize) -> Self {
+    pub(crate) fn new(repo: &'a dyn EntityRepo, capacity: usize) -> Self {
         Self { repo, capacity: capacity.max(1), outstanding: VecDeque::new(), has_deferred: false }
     }
 
     /// Returns true if any answer was deferred.
-    pub fn has_waited(&self) -> bool {
+    pub(crate) fn has_waited(&self) -> bool {
         self.has_deferred
     }
 
     /// Starts one operation, and waits for the oldest answer if the window is full.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if an answer that has arrived is wrong.
-    pub fn ask(&mut self, code: OperationCode, entity: impl FnOnce() -> Entity, check: &Check) -> anyhow::Result<()> {
+    pub(crate) fn ask(
+        &mut self,
+        code: OperationCode,
+        entity: impl FnOnce() -> Entity,
+        check: &Check,
+    ) -> anyhow::Result<()> {
         let id = code.id();
         match code.kind() {
             OperationKind::Get => {
@@ -92,11 +93,7 @@ impl<'a> OperationWindow<'a> {
     }
 
     /// Waits for all outstanding answers.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if an answer is wrong.
-    pub fn drain(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn drain(&mut self) -> anyhow::Result<()> {
         while !self.outstanding.is_empty() {
             self.wait_for_oldest()?;
         }

@@ -15,7 +15,7 @@
 //! id once. The loops of these kinds of gets do nothing else, so that they show the cost of the trait.
 //!
 //! Invariant: the operations of a lane are a function of the seed and its number. Two lanes never insert or remove the
-//! same id. Cost: 8 bytes an operation and the entities of the puts, at most [`CHUNK_BYTES`] a chunk.
+//! same id. Cost: 8 bytes an operation and the entities of the puts, at most `CHUNK_BYTES` a chunk.
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,7 +56,7 @@ pub enum StoreOperation {
 
 impl StoreOperation {
     /// All operations.
-    pub const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Read,
         Self::MostlyRead,
         Self::Half,
@@ -130,17 +130,17 @@ impl OperationKind {
 
 /// An operation without the entity of a put: its kind in two bits, and a non-negative id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OperationCode(u64);
+pub(crate) struct OperationCode(u64);
 
 impl OperationCode {
     /// This operation on this id.
-    pub fn new(kind: OperationKind, id: i64) -> Self {
+    pub(crate) fn new(kind: OperationKind, id: i64) -> Self {
         Self(id.cast_unsigned() << 2 | kind as u64)
     }
 
     /// The kind of the operation.
     #[inline]
-    pub fn kind(self) -> OperationKind {
+    pub(crate) fn kind(self) -> OperationKind {
         match self.0 & 3 {
             0 => OperationKind::Get,
             1 => OperationKind::Replace,
@@ -151,20 +151,20 @@ impl OperationCode {
 
     /// The id.
     #[inline]
-    pub fn id(self) -> i64 {
+    pub(crate) fn id(self) -> i64 {
         (self.0 >> 2).cast_signed()
     }
 }
 
 /// Operations that are made together.
 #[derive(Debug, Default)]
-pub struct OperationChunk {
+pub(crate) struct OperationChunk {
     pub(super) codes: std::vec::IntoIter<OperationCode>,
     pub(super) entities: std::vec::IntoIter<Entity>,
 }
 
 /// The approximate number of bytes of the entities in a chunk.
-pub const CHUNK_BYTES: usize = 8 << 20;
+pub(crate) const CHUNK_BYTES: usize = 8 << 20;
 /// The number of operations in a lane's first chunk. Each chunk is twice as large as the previous one, up to [`MAX_CHUNK`],
 /// so that a short phase makes few operations.
 const FIRST_CHUNK: u64 = 1 << 10;
@@ -214,7 +214,7 @@ impl OperationPlan {
 
 /// Makes the operations of one lane.
 #[derive(Debug)]
-pub struct Maker {
+pub(crate) struct Maker {
     plan: OperationPlan,
     lane: u64,
     random: u64,
@@ -226,7 +226,7 @@ pub struct Maker {
 
 impl Maker {
     /// The maker of this lane.
-    pub fn new(plan: &OperationPlan, lane: usize) -> Self {
+    pub(crate) fn new(plan: &OperationPlan, lane: usize) -> Self {
         let random = mixed(plan.seed ^ mixed(lane as u64 + 1));
         Self { plan: plan.clone(), lane: lane as u64, random, used: 0, size: FIRST_CHUNK }
     }
@@ -243,7 +243,7 @@ impl Maker {
     }
 
     /// Returns the next operations; no operations if all keys are inserted. `versions` counts the puts of all lanes.
-    pub fn chunk(&mut self, versions: &AtomicU64) -> OperationChunk {
+    pub(crate) fn chunk(&mut self, versions: &AtomicU64) -> OperationChunk {
         let count = self.plan.chunk().min(self.size);
         self.size = (self.size * 2).min(MAX_CHUNK);
         let (mut codes, mut entities) = (Vec::with_capacity(count as usize), Vec::new());

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use crate::experiment::Absence;
 use crate::launch::Launch;
 use crate::launch::line_process::LineProcess;
-use crate::launch::process::Failure;
 use crate::machine::proc::Spent;
 use crate::machine::{Cores, proc};
 use polyserve::Shutdown;
@@ -50,11 +49,8 @@ impl TaskContestant {
         self.process = None;
     }
 
-    /// Runs the tasks of `request`, each of which takes about `task`. Returns `None` if the run was ended meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// Returns an absence: failed if the process cannot be started, wrong if it ended or did not run all tasks in time.
+    /// Runs the tasks of `request`, each of which takes about `task`. Returns `None` if the run was ended meanwhile. Returns an
+    /// absence: failed if the process cannot be started, wrong if it ended or did not run all tasks in time.
     pub(crate) fn ask(
         &mut self,
         request: &RunRequest,
@@ -66,16 +62,15 @@ impl TaskContestant {
             Some(process) => process,
             slot => slot.insert(LineProcess::start(&self.launch, cores)?),
         };
-        let text = serde_json::to_string(request).map_err(|error| Failure(error.to_string()))?;
-        let wrong = |Failure(why)| Absence::wrong(why);
+        let text = serde_json::to_string(request).map_err(|error| Absence::failed(error.to_string()))?;
         let (before, started) = (Spent::on(cores.numbers()), Instant::now());
-        process.send_line(&text).map_err(wrong)?;
+        process.send_line(&text)?;
         // The machine may be busy, and Go's tasks may be slower.
         let deadline = Instant::now() + MAX_WAIT + task * 20 * request.starts.len() as u32;
         let count_interval = (task / 4).clamp(Duration::from_millis(1), MAX_COUNT_INTERVAL);
         let (mut ran, mut threads) = (Vec::new(), None);
         loop {
-            match process.next_line(count_interval).map_err(wrong)? {
+            match process.next_line(count_interval)? {
                 None if stop.is_begun() => {
                     self.process = None;
                     return Ok(None);

@@ -22,7 +22,7 @@ pub struct Scheduled {
 
 impl Scheduled {
     /// From its start to its end.
-    pub fn duration_ms(&self) -> f64 {
+    pub(crate) fn duration_ms(&self) -> f64 {
         self.finished_ms - self.started_ms
     }
 }
@@ -36,8 +36,9 @@ pub struct Alone {
     pub cpu1_ms: f64,
 }
 
-/// The figures of an observation. Percentages are of the sum of the durations, except the profit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The figures of an observation, to three digits behind the point. Percentages are of the sum of the durations, except the
+/// profit.
+#[derive(Clone, Copy, Debug)]
 pub struct TaskFigures {
     /// The mean of the durations.
     pub mean_duration_ms: f64,
@@ -61,7 +62,7 @@ pub struct TaskFigures {
 
 impl TaskFigures {
     /// Returns the figures of tasks with this CPU time together. `tasks` is not empty.
-    pub fn of(tasks: &[Scheduled], cpu_ms: f64, alone: Alone) -> Self {
+    pub(crate) fn of(tasks: &[Scheduled], cpu_ms: f64, alone: Alone) -> Self {
         let count = tasks.len() as f64;
         let durations = || tasks.iter().map(Scheduled::duration_ms);
         let sum: f64 = durations().sum();
@@ -73,31 +74,15 @@ impl TaskFigures {
         let total = end - first;
         let working_pct = 100.0 * cpu_ms / sum;
         Self {
-            mean_duration_ms: mean,
-            std_dev_ms: if tasks.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 },
-            total_duration_ms: total,
-            cost_pct: 100.0 * (1.0 - count * d1_ms / sum),
-            profit_pct: 100.0 * (1.0 - total / (count * d1_ms)),
-            working_pct,
-            waiting_pct: 100.0 - working_pct,
-            overhead_pct: 100.0 * (cpu_ms - count * cpu1_ms) / sum,
-            cpu_ms,
-        }
-    }
-
-    /// To three digits behind the point, as records have it.
-    #[must_use]
-    pub fn rounded(self) -> Self {
-        Self {
-            mean_duration_ms: round(self.mean_duration_ms),
-            std_dev_ms: round(self.std_dev_ms),
-            total_duration_ms: round(self.total_duration_ms),
-            cost_pct: round(self.cost_pct),
-            profit_pct: round(self.profit_pct),
-            working_pct: round(self.working_pct),
-            waiting_pct: round(self.waiting_pct),
-            overhead_pct: round(self.overhead_pct),
-            cpu_ms: round(self.cpu_ms),
+            mean_duration_ms: round(mean),
+            std_dev_ms: if tasks.len() > 1 { round((squares / (count - 1.0)).sqrt()) } else { 0.0 },
+            total_duration_ms: round(total),
+            cost_pct: round(100.0 * (1.0 - count * d1_ms / sum)),
+            profit_pct: round(100.0 * (1.0 - total / (count * d1_ms))),
+            working_pct: round(working_pct),
+            waiting_pct: round(100.0 - working_pct),
+            overhead_pct: round(100.0 * (cpu_ms - count * cpu1_ms) / sum),
+            cpu_ms: round(cpu_ms),
         }
     }
 }
@@ -141,7 +126,7 @@ mod tests {
             Alone { d1_ms: 100.0, cpu1_ms: 100.0 },
         );
         assert_eq!((figures.mean_duration_ms, figures.total_duration_ms), (200.0, 230.0));
-        assert!((figures.std_dev_ms - 800.0_f64.sqrt()).abs() < 1e-9, "{figures:?}");
+        assert!((figures.std_dev_ms - 28.284).abs() < 1e-9, "{figures:?}");
         assert_eq!((figures.cost_pct, figures.working_pct, figures.waiting_pct), (50.0, 55.0, 45.0));
         assert!((figures.profit_pct + 15.0).abs() < 1e-9 && (figures.overhead_pct - 5.0).abs() < 1e-9, "{figures:?}");
         // The growth of the durations is the sum of the waits and of the additional CPU time.

@@ -4,14 +4,13 @@
 //! `t` tasks are submitted at once, or in batches; each reports when it was submitted, began and ended. The threads' CPU
 //! time divides the published overhead into two parts, because a task that waits for a core takes no CPU time.
 //!
-//! * [`sequence`]: the task. [`protocol`]: requests to a contestant, and answers. [`runner`]: our contestants' side;
+//! * `sequence`: the task. `protocol`: requests to a contestant, and answers. [`runner`]: our contestants' side;
 //!   `contestant`: the instrument's.
-//! * [`figures`]: the figures of an observation. `growth`: of many. `table`: tables and schedules.
+//! * `figures`: the figures of an observation. `table`: tables and schedules.
 
 pub(crate) mod contestant;
-pub mod figures;
-pub(crate) mod growth;
-pub mod protocol;
+pub(crate) mod figures;
+pub(crate) mod protocol;
 pub mod runner;
-pub mod sequence;
+pub(crate) mod sequence;
 pub(crate) mod table;

@@ -7,7 +7,7 @@ use super::sequence::{TermOrder, Terms};
 
 /// A request to run tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunRequest {
+pub(crate) struct RunRequest {
     /// The starting terms of each task.
     pub starts: Vec<Terms>,
     /// The number of steps of each task.
@@ -24,7 +24,7 @@ pub struct RunRequest {
 /// A line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum AnswerLine {
+pub(crate) enum AnswerLine {
     /// A task that was run.
     Ran(RanTask),
     /// The end of the answer: all tasks were run.
@@ -35,7 +35,7 @@ pub enum AnswerLine {
 
 /// A task that was run. Times are in nanoseconds from a moment of the contestant's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RanTask {
+pub(crate) struct RanTask {
     /// The number of the task, from 1.
     pub task: usize,
     /// When it was handed over.
@@ -52,14 +52,14 @@ pub struct RanTask {
 
 /// The end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub(crate) struct Done {
     /// The CPU time of the whole process during the request.
     pub process_cpu_ns: i64,
 }
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunError {
+pub(crate) struct RunError {
     /// A short reason.
     pub error: String,
 }

@@ -24,11 +24,11 @@ use super::protocol::{AnswerLine, Done, RanTask, RunError, RunRequest};
 use super::sequence;
 
 /// A thread for each task, in a scope: the published contestant.
-pub const STD_THREADS: &str = "scoped_threads/std";
+pub(crate) const STD_THREADS: &str = "scoped_threads/std";
 /// The same with the crate that had scoped threads before std did.
-pub const CROSSBEAM_THREADS: &str = "scoped_threads/crossbeam";
+pub(crate) const CROSSBEAM_THREADS: &str = "scoped_threads/crossbeam";
 /// Tasks spawned into a scope of rayon's.
-pub const RAYON: &str = "rayon";
+pub(crate) const RAYON: &str = "rayon";
 /// The contestants that are no executors of a catalog.
 pub const OTHERS: [&str; 3] = [STD_THREADS, CROSSBEAM_THREADS, RAYON];
 
@@ -37,11 +37,11 @@ pub const OTHERS: [&str; 3] = [STD_THREADS, CROSSBEAM_THREADS, RAYON];
 pub enum Runner {
     /// An executor of the catalog.
     Executor(Arc<dyn Executor>),
-    /// [`STD_THREADS`].
+    /// `STD_THREADS`.
     StdThreads,
-    /// [`CROSSBEAM_THREADS`].
+    /// `CROSSBEAM_THREADS`.
     CrossbeamThreads,
-    /// [`RAYON`].
+    /// `RAYON`.
     Rayon(rayon::ThreadPool),
 }
 
@@ -73,11 +73,7 @@ impl Runner {
     }
 
     /// Runs the tasks of `request`. Returns them in the order of their numbers.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a task was not taken, or was not run to its end.
-    pub fn run(&self, request: RunRequest) -> anyhow::Result<Vec<RanTask>> {
+    pub(crate) fn run(&self, request: RunRequest) -> anyhow::Result<Vec<RanTask>> {
         let count = request.starts.len();
         let ran = (0..count).map(|_| OnceLock::new()).collect();
         let batch = if request.batch == 0 { count } else { request.batch };

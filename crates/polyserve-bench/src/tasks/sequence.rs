@@ -13,7 +13,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
 /// The three terms that a task starts with.
-pub type Terms = [f64; 3];
+pub(crate) type Terms = [f64; 3];
 
 /// The order of the operands in the recurrence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub enum TermOrder {
 
 /// The point at which a sequence stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SequenceLimit {
+pub(crate) struct SequenceLimit {
     /// The term that it ends at.
     pub limit: f64,
     /// The number of the first of three terms in a row that equal their successors. The starting terms have the numbers
@@ -38,7 +38,7 @@ pub struct SequenceLimit {
 
 /// The result of a whole sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SequenceEnd {
+pub(crate) struct SequenceEnd {
     /// The last term.
     pub last: f64,
     /// The limit, if the sequence converges.
@@ -60,7 +60,7 @@ fn next<const AS_PUBLISHED: bool>([third, second, first]: Terms) -> Terms {
 
 /// The task: returns the last term after `steps` steps. With `check` each step also tests for convergence, as the published
 /// code does. Arguments and result are hidden from the compiler, so it cannot skip steps.
-pub fn last(order: TermOrder, start: Terms, steps: u64, check: bool) -> f64 {
+pub(crate) fn last(order: TermOrder, start: Terms, steps: u64, check: bool) -> f64 {
     match (order, check) {
         (TermOrder::AsDescribed, false) => walk::<false>(start, steps),
         (TermOrder::AsPublished, false) => walk::<true>(start, steps),
@@ -97,7 +97,7 @@ fn checked<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
 
 /// Computes the limit and the right answer of a task's sequence, outside the measured time. Returns `None` if the run
 /// ends first.
-pub fn compute(order: TermOrder, start: Terms, steps: u64, stop: &Shutdown) -> Option<SequenceEnd> {
+pub(crate) fn compute(order: TermOrder, start: Terms, steps: u64, stop: &Shutdown) -> Option<SequenceEnd> {
     match order {
         TermOrder::AsDescribed => watch::<false>(start, steps, stop),
         TermOrder::AsPublished => watch::<true>(start, steps, stop),
@@ -132,7 +132,7 @@ fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) ->
 }
 
 /// The starting terms of the tasks 1 to `count`, each above 0 and below 1. A longer list begins with the shorter list.
-pub fn starts(seed: u64, count: usize) -> Vec<Terms> {
+pub(crate) fn starts(seed: u64, count: usize) -> Vec<Terms> {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     let mut random = ChaCha8Rng::from_seed(key);

@@ -65,11 +65,10 @@ fn tasks_alone(singles: &[Single], calibrations: &[Calibration]) -> Option<Table
         "speed (steps/s)",
         "published (steps/s)",
     ]);
-    let names = distinct(singles.iter().map(|single| single.contestant.as_str()));
-    for name in &names {
-        let published = ["twin/crossbeam_scope", "go/listing"].iter().position(|listing| listing == name);
+    for name in distinct(singles.iter().map(|single| single.contestant.as_str())) {
+        let published = ["twin/crossbeam_scope", "go/listing"].iter().position(|listing| *listing == name);
         table.row(vec![
-            (*name).to_owned(),
+            name.to_owned(),
             or_empty(calibration_of(calibrations, name).map(|one| count(one.steps as f64))),
             or_empty(alone(singles, name, false).map(|alone| format!("{:.1}", alone.d1_ms))),
             or_empty(drift_pct(singles, name).map(|drift| format!("{drift:+.1}"))),
@@ -77,7 +76,7 @@ fn tasks_alone(singles: &[Single], calibrations: &[Calibration]) -> Option<Table
             or_empty(published.map(|place| count(STEPS_PER_S[place]))),
         ]);
     }
-    (!names.is_empty()).then_some(table)
+    table.if_any()
 }
 
 /// The totals of batches, with those of the same tasks at once.
@@ -96,12 +95,10 @@ fn batches(rows: &[BenchRow]) -> Option<Table> {
         Some([vec![row.contestant.clone(), tasks, series], totals.to_vec()].concat())
     };
     let in_batches = rows.iter().filter(|row| number(row, SweepAxis::Series) > 0);
-    let lines: Vec<Vec<String>> = in_batches.filter_map(|row| pair(&row)).collect();
     let header = ["contestant", "tasks", "batch", "total at once (ms)", "total in batches (ms)", "ratio"];
     let mut table = Table::of_numbers(&header);
-    let is_empty = lines.is_empty();
-    lines.into_iter().for_each(|line| table.row(line));
-    (!is_empty).then_some(table)
+    in_batches.filter_map(|row| pair(&row)).for_each(|line| table.row(line));
+    table.if_any()
 }
 
 /// The sequences that converge, of the first language.
@@ -109,7 +106,7 @@ fn limits(sequences: &[Sequence], calibrations: &[Calibration]) -> Option<Table>
     let steps = calibrations.first()?.steps;
     let own: Vec<&Sequence> = sequences.iter().filter(|sequence| sequence.steps == steps).collect();
     let step = format!("step (of {})", count(steps as f64));
-    let mut table = Table::of_numbers(&["task", "limit", &step]);
+    let mut table = Table::of_numbers(&["task", "limit", step.as_str()]);
     let found: Vec<_> = own.iter().filter_map(|sequence| Some((sequence.task, sequence.limit?))).collect();
     for (task, limit) in &found {
         table.row(vec![task.to_string(), limit.limit.to_string(), count(limit.step as f64)]);

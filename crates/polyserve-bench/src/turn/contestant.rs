@@ -32,7 +32,7 @@ pub struct Contestant {
 }
 
 /// The role of a contestant.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The contestant that all others are compared with.
@@ -40,6 +40,7 @@ pub enum Role {
     /// The baseline once more: the difference of the two is noise.
     Same,
     /// A ranked contestant.
+    #[default]
     Ranked,
     /// The baseline with this percentage of additional CPU time per request.
     Slowed(f64),

@@ -12,8 +12,8 @@ use polyserve_conformance::tls::{forget, trust};
 use serde::{Deserialize, Serialize};
 
 use super::contestant::{Contestant, Role};
-use crate::experiment::Notebook;
-use crate::launch::process::{Failure, Process};
+use crate::experiment::{Absence, Notebook};
+use crate::launch::process::Process;
 use crate::machine::cores::Cores;
 
 /// The `kind` of a [`Contract`]'s line.
@@ -41,10 +41,6 @@ impl fmt::Display for Contract {
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Checks the foreign contestants, each once, on the cores next to it. Records the results.
-///
-/// # Errors
-///
-/// Returns an error if the record cannot be read or written.
 pub(crate) fn check_contracts<'a>(
     contestants: impl IntoIterator<Item = (&'a Contestant, &'a Cores)>,
     notebook: &mut Notebook<'_>,
@@ -67,11 +63,7 @@ pub(crate) fn check_contracts<'a>(
 }
 
 /// Starts `contestant` on `cores`, checks it, and ends it.
-///
-/// # Errors
-///
-/// Returns an error if the contestant cannot be started.
-fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Failure> {
+fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Absence> {
     let process = Process::start(&contestant.launch, cores)?;
     let addr = process.addr();
     if let Some(tls) = &contestant.tls {

@@ -1,4 +1,4 @@
-//! One contestant in one round: a new process, verified, measured in closed loop and at a fixed rate, and ended.
+//! The contestants of one round, and each of them: a new process, verified, measured in closed loop and at a fixed rate, and ended.
 //!
 //! The steps are: start; prefill; a verified load that warms up, with probes of context switches and memory; the same load
 //! measured, in short slices that alternate with those of other contestants; a load at a fixed rate for the latency; the end.
@@ -17,10 +17,10 @@ use polyserve_load::{Arrivals, CpuSource, Load, LoadProgress, Pace, Report, RunL
 use super::contestant::Contestant;
 use super::sample::{Sum, behind_share, microseconds};
 use crate::bench::figures::{self, NamedFigures};
-use crate::experiment::Absence;
+use crate::experiment::{Absence, interleaved, order};
 use crate::launch::AddressFrom;
 use crate::launch::drain::check_drain;
-use crate::launch::process::{Failure, Process};
+use crate::launch::process::Process;
 use crate::machine::cores::Cores;
 use crate::machine::proc::{self, Spent};
 
@@ -83,7 +83,7 @@ const PROBED_LOADS: usize = 5;
 #[derive(Debug)]
 pub struct ContestantSession<'a> {
     contestant: &'a Contestant,
-    process: Process,
+    pub(crate) process: Process,
     load: Load,
     /// The part of the request sequence that the next load requests. All contestants of a round request the same parts.
     part: u64,
@@ -115,21 +115,11 @@ impl ContestantSession<'_> {
         self.load.clone().with(|load| load.traffic = load.traffic.part(part))
     }
 
-    /// Returns `absence` with the end of the process, if the process has ended.
-    pub(crate) fn explained(&mut self, absence: Absence) -> Absence {
-        absence.explained(&mut self.process)
-    }
-
     /// Runs a load, and counts its answers.
     pub(crate) fn run(&mut self, load: &Load) -> Result<Report, Absence> {
-        let report = run(load).map_err(|absence| self.explained(absence))?;
+        let report = run(load).map_err(|absence| self.process.explain(absence))?;
         self.counts.add(&report);
         Ok(report)
-    }
-
-    /// The contestant's process.
-    pub(crate) fn process(&self) -> &Process {
-        &self.process
     }
 
     /// The requests per second so far, in closed loop.
@@ -149,7 +139,7 @@ impl LoadCounts {
 
 impl Instrument {
     /// Returns the number of slices, if every answer takes `wait`.
-    pub fn slices(&self, wait: Duration) -> usize {
+    pub(crate) fn slices(&self, wait: Duration) -> usize {
         if self.slice.is_zero() {
             return 0;
         }
@@ -157,7 +147,7 @@ impl Instrument {
     }
 
     /// Returns the min length of a slice, if every answer takes `wait`.
-    pub fn shortest_slice(&self, wait: Duration) -> Duration {
+    pub(crate) fn shortest_slice(&self, wait: Duration) -> Duration {
         let concurrent = u32::try_from(self.concurrent_requests()).unwrap_or(u32::MAX);
         SLICE_PER_REQUEST.saturating_mul(concurrent).clamp(MIN_SLICE, LONG_SLICE).max(wait * MIN_WAITS)
     }
@@ -169,20 +159,17 @@ impl Instrument {
     }
 
     /// Returns every core that is used, once.
-    pub fn cores(&self) -> Vec<usize> {
+    pub(crate) fn cores(&self) -> Vec<usize> {
         let mut cores = [self.server_cores.numbers(), self.client_cores.numbers()].concat();
         cores.sort_unstable();
         cores.dedup();
         cores
     }
 
-    /// Starts a session of round `round`: starts the process, stores its entities, and runs the load that verifies and warms up.
-    ///
-    /// # Errors
-    ///
-    /// Returns why the contestant has no figures. Errors of this type's functions mean nothing once [`stop`](Self::stop) has
-    /// begun.
-    pub fn start<'a>(&self, contestant: &'a Contestant, round: usize) -> Result<ContestantSession<'a>, Absence> {
+    /// Starts a session of round `round`: starts the process, stores its entities, and runs the load that verifies and warms
+    /// up. Returns why the contestant has no figures. Errors of this type's functions mean nothing once [`stop`](Self::stop)
+    /// has begun.
+    pub(crate) fn start<'a>(&self, contestant: &'a Contestant, round: usize) -> Result<ContestantSession<'a>, Absence> {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
         let (resident_bytes, probes) = (None, Probes::default());
@@ -192,7 +179,7 @@ impl Instrument {
         let mut session =
             ContestantSession { contestant, process, load, part, counts, resident_bytes, probes, sum, latency };
         let verified = self.verify(&mut session);
-        verified.map_err(|absence| absence.explained(&mut session.process))?;
+        verified.map_err(|absence| session.process.explain(absence))?;
         Ok(session)
     }
 
@@ -215,11 +202,7 @@ impl Instrument {
     }
 
     /// Measures one slice.
-    ///
-    /// # Errors
-    ///
-    /// Returns why the contestant has no figures.
-    pub fn measure(&self, session: &mut ContestantSession<'_>) -> Result<(), Absence> {
+    pub(crate) fn measure(&self, session: &mut ContestantSession<'_>) -> Result<(), Absence> {
         let load = session.next_load().with(|load| {
             let wait = session.contestant.wait;
             load.warm_up = ramp(wait).max(self.shortest_slice(wait) / 10);
@@ -239,29 +222,21 @@ impl Instrument {
     }
 
     /// Measures the latency at `rate` requests per second, unless the server serves one connection at a time.
-    ///
-    /// # Errors
-    ///
-    /// Returns why the contestant has no figures.
-    pub fn take_latency(&self, session: &mut ContestantSession<'_>, rate: f64) -> Result<(), Absence> {
+    pub(crate) fn take_latency(&self, session: &mut ContestantSession<'_>, rate: f64) -> Result<(), Absence> {
         if session.contestant.shape == Some(Shape::One) {
             return Ok(());
         }
         let pid = session.process.pid();
         let load = session.next_load().with(|load| load.cpu = CpuSource::Process(pid));
         let latency = self.latency(load, rate, ramp(session.contestant.wait), &mut session.counts);
-        session.latency = latency.map_err(|absence| absence.explained(&mut session.process))?;
+        session.latency = latency.map_err(|absence| session.process.explain(absence))?;
         Ok(())
     }
 
     /// Ends a session and its process.
-    ///
-    /// # Errors
-    ///
-    /// Returns why the contestant has no figures.
-    pub fn end(&self, session: ContestantSession<'_>) -> Result<NamedFigures, Absence> {
+    pub(crate) fn end(&self, session: ContestantSession<'_>) -> Result<NamedFigures, Absence> {
         let ContestantSession { contestant, process, counts, resident_bytes, probes, sum, latency, .. } = session;
-        let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+        let last_line = process.end()?;
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
             check_drain(last_line.as_deref(), counts.answers)?;
         }
@@ -398,6 +373,55 @@ fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Absence> {
     Err(Absence::wrong(format!(
         "it closed kept connections unannounced, {multiplexed}: {retried} requests were sent again"
     )))
+}
+
+/// Measures these contestants in round `number`. `rate` returns the rate of the latencies, in requests per second, from the
+/// throughputs of the contestants in this round; without a rate, no latencies are measured. Returns one result for each
+/// contestant, in the order of `contestants`. The results mean nothing once the instrument's stop has begun.
+pub(crate) fn measure_round(
+    instrument: &Instrument,
+    contestants: &[&Contestant],
+    number: usize,
+    rate: impl FnOnce(&[Option<f64>]) -> Option<f64>,
+    mut begin: impl FnMut(&Contestant),
+) -> Vec<Result<NamedFigures, Absence>> {
+    let count = contestants.len();
+    let is_stopped = || instrument.stop.is_begun();
+    let places: Vec<usize> = (0..count).collect();
+    let in_turn = || interleaved(number, &places);
+    let mut sessions: Vec<Result<ContestantSession<'_>, Absence>> =
+        (0..count).map(|_| Err(Absence::failed("the run was stopped"))).collect();
+    for place in in_turn().into_iter().take_while(|_| !is_stopped()) {
+        begin(contestants[place]);
+        sessions[place] = instrument.start(contestants[place], number);
+    }
+    // The passes of all rounds are one series: only then each contestant follows each other one equally often.
+    let wait = contestants.iter().map(|one| one.wait).max().unwrap_or_default();
+    let slices = instrument.slices(wait);
+    let first = number.saturating_sub(1) * slices;
+    for place in (first..first + slices).flat_map(|pass| order(pass, count)).take_while(|_| !is_stopped()) {
+        run_step(&mut sessions[place], |session| instrument.measure(session));
+    }
+    let throughput = |session: &Result<ContestantSession<'_>, Absence>| Some(session.as_ref().ok()?.requests_per_s());
+    let throughputs: Vec<Option<f64>> = sessions.iter().map(throughput).collect();
+    if let Some(rate) = rate(&throughputs) {
+        for place in in_turn().into_iter().take_while(|_| !is_stopped()) {
+            run_step(&mut sessions[place], |session| instrument.take_latency(session, rate));
+        }
+    }
+    sessions.into_iter().map(|session| session.and_then(|session| instrument.end(session))).collect()
+}
+
+/// Measures a session that has not failed.
+fn run_step<'a>(
+    session: &mut Result<ContestantSession<'a>, Absence>,
+    step: impl FnOnce(&mut ContestantSession<'a>) -> Result<(), Absence>,
+) {
+    if let Ok(running) = session
+        && let Err(absence) = step(running)
+    {
+        *session = Err(absence);
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! # Layout
 //!
 //! * `contestant`: contestants and their roles. `contract`: the rules that foreign contestants keep.
-//! * `measure`: one contestant in a round; `round`: all contestants of a round. `rate`: the rate of the latencies. `sample`: sums
+//! * `measure`: the contestants of a round. `rate`: the rate of the latencies. `sample`: sums
 //!   and quantiles.
 //! * `tls`: the certificate of a run over TLS. `rehearsal`: the answers of a service, before all contestants.
 
@@ -18,7 +18,6 @@ mod contract;
 mod measure;
 mod rate;
 mod rehearsal;
-mod round;
 mod sample;
 mod tls;
 
@@ -27,11 +26,10 @@ pub use contestant::{Contestant, Role, bound, bound_of};
 pub use contract::Contract;
 pub(crate) use contract::{CONTRACT, check_contracts};
 pub use measure::{ContestantSession, Instrument};
-pub(crate) use measure::{run, run_watched};
+pub(crate) use measure::{measure_round, run, run_watched};
 pub use rate::Rate;
 pub(crate) use rate::half_of_slowest;
 pub use rehearsal::{ConnectionBound, Rehearsal};
-pub(crate) use round::measure_round;
 pub(crate) use sample::MAX_BEHIND;
 pub use sample::microseconds;
 pub use tls::RunTls;

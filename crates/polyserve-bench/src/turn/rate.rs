@@ -25,7 +25,7 @@ pub struct Rate {
 
 impl Rate {
     /// The origin of the rate: `as given`, or `half of null_epoll's throughput`.
-    pub fn origin(&self) -> String {
+    pub(crate) fn origin(&self) -> String {
         self.half_of.as_ref().map_or_else(|| String::from("as given"), |name| format!("half of {name}'s throughput"))
     }
 }

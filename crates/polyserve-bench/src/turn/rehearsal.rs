@@ -15,7 +15,7 @@ use polyserve_load::{ChangingAnswer, CpuSource, Discovered, RunLength, Traffic, 
 use super::contestant::Contestant;
 use super::measure::{Instrument, run};
 use crate::experiment::Absence;
-use crate::launch::process::{Failure, Process};
+use crate::launch::process::Process;
 use crate::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
 
 /// A request that takes less counts as one without a wait.
@@ -105,8 +105,8 @@ impl Instrument {
     pub fn rehearse(&self, contestant: &Contestant) -> Result<Rehearsal, Absence> {
         let mut process = Process::start(&contestant.launch, &self.server_cores)?;
         let rehearsed = self.rehearse_with(contestant, &process);
-        let rehearsal = rehearsed.map_err(|absence| absence.explained(&mut process))?;
-        process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+        let rehearsal = rehearsed.map_err(|absence| process.explain(absence))?;
+        process.end()?;
         Ok(rehearsal)
     }
 

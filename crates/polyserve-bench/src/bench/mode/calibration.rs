@@ -45,10 +45,6 @@ fn recorded(records: &Records, cell: &SweepCell) -> anyhow::Result<(Vec<CellCali
 }
 
 /// Makes the slowed contestants of a cell waste their share of the baseline's CPU time per request.
-///
-/// # Errors
-///
-/// Returns an error if the baseline failed.
 pub(super) fn calibrate(plan: &mut CellPlan, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
     let is_slowed = plan.contestants.iter().any(|one| matches!(one.role, Role::Slowed(_)));
     let baseline = plan.contestants.iter().find(|one| one.role == Role::Baseline).cloned();

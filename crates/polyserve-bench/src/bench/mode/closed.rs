@@ -1,4 +1,5 @@
-//! The modes `closed` and `compare`: each connection sends its next request after an answer.
+//! The modes `closed` and `compare`: each connection sends its next request after an answer. The mode `rate`: requests are due at a
+//! fixed rate, whether or not earlier ones are answered.
 //!
 //! The mode `compare` ranks contestants at one cell, as `polyserve compare` does: shares of the limits, costs that do not count with
 //! the reason, and the p99 at a fixed rate against a goal. The mode `closed` has a sweep, charts and claims in its place.
@@ -69,7 +70,7 @@ impl Default for ClosedMode {
 
 impl ClosedMode {
     /// The closed loop, and the time at a fixed rate.
-    pub fn requests(&self) -> RequestSettings {
+    pub(crate) fn requests(&self) -> RequestSettings {
         let Self { slice, warm_up, latency, latency_slice, rate, .. } = *self;
         RequestSettings { warm_up, slice, latency_slice: latency_slice.unwrap_or(slice / 2), rate, latency }
     }
@@ -134,5 +135,43 @@ impl ClosedMode {
         }
         check_goal(definition, self.p99)?;
         self.check_common(definition)
+    }
+}
+
+/// Requests are due at a fixed rate.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateMode {
+    /// The measured time of a contestant at a cell in a round.
+    #[serde(deserialize_with = "time")]
+    pub slice: Duration,
+    /// The time for verification and warm-up.
+    #[serde(deserialize_with = "time")]
+    pub warm_up: Duration,
+    /// The rate, in requests a second, unless the sweep has a rate.
+    pub rate: Option<f64>,
+}
+
+impl Default for RateMode {
+    fn default() -> Self {
+        Self { slice: Duration::from_millis(200), warm_up: Duration::from_millis(60), rate: None }
+    }
+}
+
+impl RateMode {
+    /// The fixed rate, without a closed loop.
+    pub(crate) fn requests(&self) -> RequestSettings {
+        let Self { slice, warm_up, rate } = *self;
+        RequestSettings { warm_up, slice: Duration::ZERO, latency_slice: slice, rate, latency: true }
+    }
+
+    pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
+        let axes = [SweepAxis::Rate, SweepAxis::RatePercent];
+        if self.rate.is_none() && !axes.iter().any(|axis| definition.sweep.contains_key(axis)) {
+            let why = "a rate needs `rate` in the mode or in the sweep, or `rate_percent` in the sweep";
+            return Err(definition.misuse("kind", why));
+        }
+        check_rate(definition, self.rate)?;
+        check_times(definition, [("slice", self.slice), ("warm_up", self.warm_up)])
     }
 }

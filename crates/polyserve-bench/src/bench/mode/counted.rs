@@ -20,7 +20,7 @@ use crate::bench::figures::{self, NamedFigures};
 use crate::bench::workload::BenchWorkload;
 use crate::experiment::{Absence, Notebook};
 use crate::launch::drain::check_count;
-use crate::launch::process::{Failure, Process};
+use crate::launch::process::Process;
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::proc::{self, Resident};
 use crate::turn::{Contestant, Instrument, microseconds, run_watched};
@@ -122,12 +122,12 @@ impl CountedTurn<'_> {
     fn measure(&self, round: usize, last: Option<&Readback>) -> Result<NamedFigures, Absence> {
         let Self { instrument, contestant, .. } = self;
         let mut process = Process::start(&contestant.launch, &instrument.server_cores)?;
-        let loaded = self.load(&process, round, last).map_err(|absence| absence.explained(&mut process))?;
-        let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+        let loaded = self.load(&process, round, last).map_err(|absence| process.explain(absence))?;
+        let last_line = process.end()?;
         if has_counts(&contestant.launch, last_line.as_deref()) && !instrument.stop.is_begun() {
             check_count(last_line.as_deref(), loaded.answers)?;
         }
-        Ok(loaded.figures(instrument)?)
+        loaded.figures(instrument)
     }
 
     fn load(&self, process: &Process, round: usize, last: Option<&Readback>) -> Result<CountedLoad, Absence> {
@@ -230,9 +230,10 @@ struct CountedLoad {
 }
 
 impl CountedLoad {
-    fn figures(&self, instrument: &Instrument) -> Result<NamedFigures, Failure> {
+    fn figures(&self, instrument: &Instrument) -> Result<NamedFigures, Absence> {
         let Self { report, observations, answers } = self;
-        let machine = proc::memory().map_err(|error| Failure(format!("the machine's memory is not known: {error}")))?;
+        let machine =
+            proc::memory().map_err(|error| Absence::failed(format!("the machine's memory is not known: {error}")))?;
         let share_of_machine = |bytes: f64| bytes / machine as f64 * 100.0;
         let (total_s, requests) = (report.elapsed.as_secs_f64(), report.answered as f64);
         let kib_s = |bytes: u64| Some(bytes as f64 / 1024.0 / total_s);

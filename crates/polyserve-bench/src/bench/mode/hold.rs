@@ -99,7 +99,7 @@ impl Default for HoldMode {
 
 impl HoldMode {
     /// The times of the good client.
-    pub fn requests(&self) -> RequestSettings {
+    pub(crate) fn requests(&self) -> RequestSettings {
         let Self { slice, warm_up, phase, rate, .. } = *self;
         RequestSettings { warm_up, slice, latency_slice: phase, rate: Some(rate), latency: false }
     }
@@ -292,7 +292,7 @@ impl<'a> HoldTurn<'a> {
     fn idle(&self, on_step: &mut dyn FnMut(&str)) -> Result<NamedFigures, Absence> {
         let Self { instrument, contestant, .. } = *self;
         let mut sessions = [self.start()?, self.start()?, self.start()?];
-        let pid = sessions[0].process().pid();
+        let pid = sessions[0].process.pid();
         let resident = || proc::resident(pid).map_err(|error| Absence::failed(error.to_string()));
         let before = resident()?;
         let crowd = self.open_crowd(&sessions[0], on_step)?;
@@ -374,7 +374,7 @@ impl<'a> HoldTurn<'a> {
         let arrived = crowd.counts();
         on_step("during the crowd");
         let with = self.phase(&mut session, rate)?;
-        let pid = session.process().pid();
+        let pid = session.process.pid();
         let resident = proc::resident(pid).ok().map(|resident| resident.now as f64);
         let descriptors = proc::descriptors(pid).ok().map(|count| count as f64);
         let counts = close(crowd);
@@ -423,7 +423,7 @@ impl<'a> HoldTurn<'a> {
         on_step(&format!("opens {held} connections: {kind}"));
         let plan = CrowdPlan {
             kind,
-            target: session.process().addr(),
+            target: session.process.addr(),
             body: self.entity.to_owned(),
             connections: held,
             ports: usize::try_from(limits::ports()).unwrap_or(usize::MAX),
@@ -444,7 +444,7 @@ impl<'a> HoldTurn<'a> {
     /// The good client at the fixed rate. A wrong answer disqualifies the server. A request without an answer is counted, and so
     /// is one that a full server refuses.
     fn phase(&self, session: &mut ContestantSession<'_>, rate: f64) -> Result<LoadReport, Absence> {
-        let pid = session.process().pid();
+        let pid = session.process.pid();
         let load: Load = session.next_load().with(|load| {
             load.pace = Pace::Rate(rate);
             load.warm_up = RAMP;
@@ -457,7 +457,7 @@ impl<'a> HoldTurn<'a> {
             Failures { wrong: 0, status, .. } if status.keys().all(|status| *status == FULL) => Ok(report),
             _ => Absence::unless_right(report),
         });
-        right.map_err(|absence| session.explained(absence))
+        right.map_err(|absence| session.process.explain(absence))
     }
 }
 

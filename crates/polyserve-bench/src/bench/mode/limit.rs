@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::requests::CellPlan;
 use crate::bench::sweep::{SweepAxis, SweepCell, without};
 use crate::experiment::{Absence, Notebook};
-use crate::launch::process::{Failure, Process};
+use crate::launch::process::Process;
 use crate::statistics::median;
 use crate::turn::{Contestant, Instrument, run};
 
@@ -92,6 +92,6 @@ fn per_s(instrument: &Instrument, limit: &Contestant) -> Result<f64, Absence> {
         (load.warm_up, load.length) = (RAMP, RunLength::Time(slice));
     });
     let measured: Result<Vec<f64>, Absence> = (0..LIMIT_LOADS).map(|_| Ok(run(&load)?.per_second())).collect();
-    process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+    process.end()?;
     Ok(median(&mut measured?))
 }

@@ -10,7 +10,6 @@ pub mod hold;
 pub mod limit;
 pub mod overload;
 pub mod page;
-pub mod rate;
 pub mod requests;
 pub mod scenario;
 pub mod search;
@@ -37,11 +36,10 @@ use crate::experiment::{Absence, Notebook, Records, order};
 use crate::report::figures::count;
 use crate::statistics::MIN_ROUNDS;
 
-use closed::ClosedMode;
+use closed::{ClosedMode, RateMode};
 use hold::HoldMode;
 use overload::OverloadMode;
 use page::PageMode;
-use rate::RateMode;
 use requests::RequestSettings;
 use scenario::ScenarioMode;
 use search::SearchMode;
@@ -116,12 +114,12 @@ impl fmt::Display for ModeKind {
 impl ModeKind {
     /// The min number of rounds for a verdict. Claims about tasks are judged over the numbers of tasks, those about a scenario
     /// by its errors; a round of a trial is a whole comparison.
-    pub fn min_rounds(self) -> usize {
+    pub(crate) fn min_rounds(self) -> usize {
         if matches!(self, Self::Tasks | Self::Scenario | Self::Trial) { 1 } else { MIN_ROUNDS }
     }
 
     /// Whether the contestants of a cell are measured one by one, and recorded so. They are not compared with each other.
-    pub fn is_of_single_turns(self) -> bool {
+    pub(crate) fn is_of_single_turns(self) -> bool {
         matches!(self, Self::Scenario | Self::Trial | Self::Overload)
     }
 }

@@ -27,7 +27,7 @@ use crate::turn::{Contestant, ContestantSession, Instrument, microseconds, run};
 /// The policy of a server that has none.
 pub const NO_POLICY: &str = "none";
 /// The `kind` of an [`UnloadedServer`]'s line.
-pub const UNLOADED: &str = "unloaded";
+pub(crate) const UNLOADED: &str = "unloaded";
 /// A server is unloaded at this share of its capacity.
 const UNLOADED_SHARE: f64 = 0.1;
 /// A probe after the load offers this share of the capacity, for this time, over this number of connections.
@@ -75,7 +75,7 @@ impl Default for OverloadMode {
 
 impl OverloadMode {
     /// The times of the loads.
-    pub fn requests(&self) -> RequestSettings {
+    pub(crate) fn requests(&self) -> RequestSettings {
         RequestSettings {
             warm_up: Duration::from_millis(200),
             slice: self.slice,
@@ -114,7 +114,7 @@ impl OverloadMode {
 
 /// A server without load and without a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct UnloadedServer {
+pub(crate) struct UnloadedServer {
     /// The contestant.
     pub contestant: String,
     /// The cell without the load and the policy.
@@ -201,7 +201,7 @@ impl Turns for OverloadTurns {
             load.threads = instrument.client_cores.count().min(load.connections);
             (load.pace, load.retry) = (Pace::Rate(offered), Some(self.mode.retry()));
             (load.timeout, load.warm_up, load.length) = (self.mode.timeout, RAMP, RunLength::Time(self.mode.slice));
-            load.cpu = CpuSource::Process(session.process().pid());
+            load.cpu = CpuSource::Process(session.process.pid());
         });
         let report = session.run(&overload)?;
         let recovery_ms = recovery_ms(&mut session, &unloaded)?;

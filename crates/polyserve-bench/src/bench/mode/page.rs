@@ -7,10 +7,8 @@
 //! Invariant: a cell has a sample only if every answer was the page, to the byte, and the server's own count of answers
 //! agrees. Cost: a process and `requests / bound` seconds for each cell.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ffi::OsString;
 use std::time::Duration;
-use std::{fs, io};
 
 use hdrhistogram::Histogram;
 use polyserve::Shutdown;
@@ -28,7 +26,7 @@ use crate::bench::workload::BenchWorkload;
 use crate::experiment::{Absence, Notebook};
 use crate::launch::Launch;
 use crate::launch::drain::{check_answered, check_count};
-use crate::launch::process::{Failure, Process};
+use crate::launch::process::Process;
 use crate::machine::cores::Cores;
 use crate::machine::proc;
 use crate::report::figures::count;
@@ -108,17 +106,19 @@ impl PageMode {
 
     /// The number of requests at a cell, within the max time. Each connection has at least one, and the number is a multiple of
     /// [`every`](Self::every).
-    pub fn requests(&self, waiting: Option<usize>, connections: usize) -> u64 {
+    pub(crate) fn requests(&self, waiting: Option<usize>, connections: usize) -> u64 {
         let in_time = self.least_bound(waiting, connections) * self.max_time.as_secs_f64();
         let within = in_time.min(self.requests as f64) as u64;
         within.max((connections as u64).min(self.requests)).next_multiple_of(self.every)
     }
 
-    /// The flags of a server of the page: the file is read for each request.
-    pub fn flags(&self, file: Option<&Path>) -> Vec<String> {
+    /// Gives a server the flags of the page. If `has_file`, it reads a file of its own for each request.
+    pub fn apply(&self, launch: &mut Launch, has_file: bool) {
+        const FILE: &str = "hello.html";
         let wait = format!("--page-wait={}ms", self.wait.as_millis());
-        let file = file.map(|path| format!("--page-file={}", path.display()));
-        [format!("--page-every={}", self.every), wait].into_iter().chain(file).collect()
+        let file = has_file.then(|| format!("--page-file={{dir}}/{FILE}"));
+        launch.args.extend([format!("--page-every={}", self.every), wait].into_iter().chain(file).map(OsString::from));
+        launch.files.extend(has_file.then(|| (FILE.to_owned(), String::from_utf8_lossy(Page::BODY).into_owned())));
     }
 }
 
@@ -156,8 +156,6 @@ pub struct PageTurns {
     pub client_cores: Cores,
     /// Begun when the run must end.
     pub stop: Shutdown,
-    /// The file of the page, which is removed at the end.
-    pub file: PageFile,
 }
 
 impl Turns for PageTurns {
@@ -173,9 +171,9 @@ impl PageTurns {
         let mut process = Process::start(&server.launch, &self.server_cores)?;
         let load = self.load_of(server, requests, &process)?;
         let loaded = run(&load, &mut |_| {}).map_err(Absence::from).and_then(Absence::unless_right);
-        let loaded = loaded.map_err(|absence| absence.explained(&mut process))?;
+        let loaded = loaded.map_err(|absence| process.explain(absence))?;
         let peak = proc::resident(process.pid()).ok().map(|resident| resident.peak);
-        let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+        let last_line = process.end()?;
         if !self.stop.is_begun() {
             let check = if server.is_twin { check_answered } else { check_count };
             check(last_line.as_deref(), requests)?;
@@ -292,42 +290,6 @@ fn phase(name: &str, times: &Histogram<u64>) -> [(String, f64); 5] {
     ms.map(|(figure, ms)| (format!("{name}_{figure}_ms"), ms))
 }
 
-/// The page as a file, for the servers that read it for each request. Its directory is removed with its owner.
-#[derive(Debug)]
-pub struct PageFile {
-    dir: PathBuf,
-    path: PathBuf,
-}
-
-static FILES: AtomicU64 = AtomicU64::new(0);
-
-impl PageFile {
-    /// Creates the file in a directory of its own. It has the bytes of the page in memory.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if it cannot be written.
-    pub fn new() -> io::Result<Self> {
-        let number = FILES.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("polyserve-page-{}-{number}", std::process::id()));
-        fs::create_dir(&dir)?;
-        let file = Self { path: dir.join("hello.html"), dir };
-        fs::write(&file.path, Page::BODY)?;
-        Ok(file)
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for PageFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir); // it may have been removed
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,7 +306,9 @@ mod tests {
         assert_eq!(mode.requests(Some(1), 100), 150);
         let short = PageMode { requests: 40, every: 5, ..mode };
         assert_eq!((short.requests(Some(1), 7), short.requests(None, 5)), (40, 40));
-        assert_eq!(short.flags(None), ["--page-every=5", "--page-wait=2000ms"]);
+        let mut launch = crate::fixtures::launch();
+        short.apply(&mut launch, false);
+        assert!(launch.args.ends_with(&["--page-every=5", "--page-wait=2000ms"].map(Into::into)), "{launch:?}");
     }
 
     #[test]
@@ -365,12 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_the_bytes_of_the_page_and_goes_with_its_owner() {
-        let (file, other) = (PageFile::new().unwrap(), PageFile::new().unwrap());
-        assert_ne!(file.path(), other.path());
-        assert_eq!(fs::read(file.path()).unwrap(), Page::BODY);
-        let dir = file.dir.clone();
-        drop(file);
-        assert!(!dir.exists() && other.path().exists());
+    fn the_file_of_a_server_has_the_bytes_of_the_page() {
+        let mut launch = crate::fixtures::launch();
+        PageMode::default().apply(&mut launch, true);
+        let (started, _resources) = launch.prepared().unwrap();
+        let file = started.args.last().unwrap().to_str().unwrap().strip_prefix("--page-file=").unwrap();
+        assert_eq!(std::fs::read(file).unwrap(), Page::BODY);
     }
 }

@@ -21,11 +21,11 @@ use crate::machine::proc::Spent;
 use crate::turn::{Contestant, Instrument, Rate, check_contracts, half_of_slowest, measure_round};
 
 /// The `kind` of a [`CellRate`]'s line.
-pub const RATE: &str = "rate";
+pub(crate) const RATE: &str = "rate";
 /// The `kind` of a [`CellBound`]'s line.
 pub(crate) const BOUND: &str = "bound";
-/// The `kind` of the line of [`OtherProcesses`].
-pub(crate) const OTHERS: &str = "other_processes";
+/// The `kind` of the line of `OtherProcesses`.
+pub const OTHERS: &str = "other_processes";
 
 /// What a mode of requests reads of a definition.
 pub(super) const READS: ReadKeys = ReadKeys {

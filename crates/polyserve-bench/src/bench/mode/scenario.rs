@@ -29,11 +29,13 @@ use crate::experiment::{Absence, Notebook, Records, distinct};
 use crate::launch::Launch;
 use crate::launch::drain::DrainCounts;
 use crate::report::figures::{count, counted};
-use crate::scenario::outcome::{FinalState, GroupOutcome, RoundOutcome};
-use crate::scenario::{ConnectionMode, ConnectionPolicy, Scenario, round};
+use crate::scenario::Scenario;
+use crate::scenario::round::{self, FinalState, GroupOutcome, RoundOutcome};
 use crate::turn::Role;
 
-pub mod table;
+pub use crate::scenario::round::ScenarioConnections;
+
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
@@ -45,20 +47,6 @@ pub struct ScenarioMode {
     pub ids: u64,
     /// The use of connections, unless the sweep has it.
     pub connection_use: ScenarioConnections,
-}
-
-/// How a round uses connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScenarioConnections {
-    /// One group after the other, each with the connections of all its requests at once, up to the limit on descriptors. A 503
-    /// with a `Retry-After` is then a right answer.
-    #[default]
-    Burst,
-    /// All groups at once, and a connection for every request.
-    Close,
-    /// All groups at once, on kept connections.
-    KeepAlive,
 }
 
 /// What the mode reads of a definition. Its requests are the published ones.
@@ -136,7 +124,7 @@ pub struct ScenarioTurns {
 }
 
 /// The `kind` of a [`ScenarioRound`]'s line.
-pub const ROUND: &str = "round";
+pub(crate) const ROUND: &str = "round";
 
 /// What a round has in addition to its figures. If a record has several lines about a round, the last one counts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -168,11 +156,7 @@ impl Turns for ScenarioTurns {
         let server = server.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
         let mut scenario = Scenario::new(self.mode.ids, self.data);
         scenario.without_date = server.without_date;
-        let connections = match self.mode.connection_use(&key.cell) {
-            ScenarioConnections::Burst => ConnectionMode::Burst(self.max_connections, server.connections * 3),
-            ScenarioConnections::Close => ConnectionMode::Groups(ConnectionPolicy::Close, server.connections),
-            ScenarioConnections::KeepAlive => ConnectionMode::Groups(ConnectionPolicy::KeepAlive, server.connections),
-        };
+        let connections = (self.mode.connection_use(&key.cell), server.connections, self.max_connections);
         let outcome = round::run((&server.launch, server.is_single), &scenario, connections, &self.stop);
         let outcome = outcome.map_err(|error| Absence::failed(format!("{error:#}")))?;
         let figures = figures_of(&outcome);
@@ -215,7 +199,7 @@ fn figures_of(outcome: &RoundOutcome) -> NamedFigures {
 /// # Errors
 ///
 /// Returns an error if a line does not have its fields.
-pub(crate) fn rounds(records: &Records) -> anyhow::Result<Vec<ScenarioRound>> {
+pub fn rounds(records: &Records) -> anyhow::Result<Vec<ScenarioRound>> {
     let all: Vec<ScenarioRound> = records.facts(ROUND)?;
     let last = |key: &Key| all.iter().rfind(|round| round.key == *key).cloned();
     Ok(distinct(records.samples().map(|(key, _)| key)).into_iter().filter_map(last).collect())
@@ -226,7 +210,7 @@ pub(crate) fn rounds(records: &Records) -> anyhow::Result<Vec<ScenarioRound>> {
 /// # Errors
 ///
 /// Returns an error if a line does not have its fields.
-pub(crate) fn errors(records: &Records) -> anyhow::Result<Vec<ScenarioErrors>> {
+pub fn errors(records: &Records) -> anyhow::Result<Vec<ScenarioErrors>> {
     let rounds = rounds(records)?;
     let wrong = records.samples().filter_map(|(key, sample)| {
         let figure = |name: &str| sample.figures.get(name).map(|figure| *figure as u64);
@@ -251,7 +235,7 @@ impl fmt::Display for ScenarioErrors {
 }
 
 /// The answer in a sentence.
-pub(crate) fn answer(records: &Records) -> anyhow::Result<String> {
+pub fn answer(records: &Records) -> anyhow::Result<String> {
     let contestants = distinct(records.samples().map(|(key, _)| &key.contestant)).len() as u64;
     let errors = errors(records)?;
     let wrong = distinct(errors.iter().map(|errors| format!("`{}`", errors.key.contestant)));

@@ -5,11 +5,11 @@
 //! miss it. After the search the lowest missed rate is tried again, and the search goes on above it if it is met now. So a
 //! stall of the machine does not decide, even if it lasts for some loads.
 //!
-//! The search is between [`MIN_RATE_SHARE`] and the whole throughput of the null server, which is measured once for each
+//! The search is between `MIN_RATE_SHARE` and the whole throughput of the null server, which is measured once for each
 //! workload.
 //!
-//! Invariant: every answer is checked. Cost: for each contestant, cell and round [`STEPS`] and three more rates, each with one
-//! load or two; after a stall up to [`MAX_RATES`] and the two ends of the range.
+//! Invariant: every answer is checked. Cost: for each contestant, cell and round `STEPS` and three more rates, each with one
+//! load or two; after a stall up to `MAX_RATES` and the two ends of the range.
 
 use std::time::Duration;
 
@@ -29,11 +29,11 @@ use crate::output::is_client_late;
 use crate::turn::{Contestant, Instrument, MAX_BEHIND, microseconds};
 
 /// The steps of a bisection: each halves the interval, which ends at 4 % of a rate.
-pub const STEPS: u32 = 7;
+pub(crate) const STEPS: u32 = 7;
 /// The max number of rates of a search between its ends, if stalls of the machine lead it astray.
-pub const MAX_RATES: u32 = 3 * STEPS;
+pub(crate) const MAX_RATES: u32 = 3 * STEPS;
 /// The lowest rate of a search, as a share of the null server's throughput.
-pub const MIN_RATE_SHARE: f64 = 0.01;
+pub(crate) const MIN_RATE_SHARE: f64 = 0.01;
 /// The min number of requests of a load: the p99 of fewer is nearly their maximum.
 const MIN_REQUESTS: f64 = 1000.0;
 /// The max time to which a load is extended for these requests, in seconds: at fewer than a hundred a second it has fewer.
@@ -77,7 +77,7 @@ impl Default for SearchMode {
 
 impl SearchMode {
     /// The time of a load.
-    pub fn requests(&self) -> RequestSettings {
+    pub(crate) fn requests(&self) -> RequestSettings {
         RequestSettings {
             warm_up: self.slice,
             slice: self.slice,
@@ -98,7 +98,7 @@ impl SearchMode {
     }
 }
 
-/// How a search ended. Its number is the figure [`figures::SEARCH_END`].
+/// How a search ended. Its number is the figure `figures::SEARCH_END`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchEnd {
@@ -112,7 +112,7 @@ pub enum SearchEnd {
 
 impl SearchEnd {
     /// The end of most searches, from the median of [`figures::SEARCH_END`].
-    pub fn of(median: f64) -> Self {
+    pub(crate) fn of(median: f64) -> Self {
         match median {
             below if below <= -1.0 => Self::Below,
             above if above >= 1.0 => Self::Above,
@@ -194,7 +194,7 @@ fn search(
     limit_per_s: f64,
 ) -> Result<Probe, Absence> {
     let mut session = instrument.start(contestant, round)?;
-    let pid = session.process().pid();
+    let pid = session.process.pid();
     let mut probe_once = |rate: f64| -> Result<(bool, Probe), Absence> {
         let paced = session.next_load().with(|load| {
             (load.pace, load.warm_up, load.cpu) = (Pace::Rate(rate), RAMP, CpuSource::Process(pid));
@@ -239,10 +239,6 @@ fn meets_goal(report: &LoadReport, rate: f64, goal_us: f64, behind_share: f64) -
 
 /// Bisects between `lowest` and `highest`. `probe` returns a rate's figures, and whether the rate was met. A rate that was not
 /// met is probed once more, and again when the search has come down to it.
-///
-/// # Errors
-///
-/// Returns the first error of `probe`.
 fn bisect(
     [lowest, highest]: [f64; 2],
     mut probe: impl FnMut(f64) -> Result<(bool, Probe), Absence>,

@@ -68,7 +68,7 @@ impl Default for TasksMode {
 
 impl TasksMode {
     /// The max number of tasks at once. Each may have a thread.
-    pub const MAX_TASKS: u64 = 1000;
+    pub(crate) const MAX_TASKS: u64 = 1000;
 
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.task) {
@@ -127,23 +127,23 @@ pub struct TaskTurns {
 }
 
 /// The number of steps of a task in a language: the `kind` of a record's line.
-pub const CALIBRATION: &str = "calibration";
+pub(crate) const CALIBRATION: &str = "calibration";
 /// The limit and the last term of a task's sequence.
-pub const SEQUENCE: &str = "sequence";
+pub(crate) const SEQUENCE: &str = "sequence";
 /// A task that ran alone.
-pub const SINGLE: &str = "single";
+pub(crate) const SINGLE: &str = "single";
 /// The times of the tasks of a cell.
-pub const SCHEDULE: &str = "schedule";
+pub(crate) const SCHEDULE: &str = "schedule";
 
 /// Single runs of each contestant, before and after the rounds.
-pub const SINGLES: usize = 5;
+pub(crate) const SINGLES: usize = 5;
 
 /// The longest task of a given number of steps, in milliseconds.
 const MAX_TASK_MS: f64 = 60_000.0;
 
 /// The number of steps of a task in a language.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Calibration {
+pub(crate) struct Calibration {
     /// Steps, for every contestant of the language the same.
     pub steps: u64,
     /// The duration of a task in the calibration, in milliseconds.
@@ -154,7 +154,7 @@ pub struct Calibration {
 
 /// The right answer of a task, computed outside the measured time.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Sequence {
+pub(crate) struct Sequence {
     /// The task's number.
     pub task: usize,
     /// The number of its steps.
@@ -182,7 +182,7 @@ pub struct Single {
 
 /// The times of the tasks of a cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TaskSchedule {
+pub(crate) struct TaskSchedule {
     /// The contestant, the cell and the round.
     #[serde(flatten)]
     pub key: Key,
@@ -207,7 +207,7 @@ fn is_go(contestant: &str) -> bool {
 }
 
 /// The calibration of the language of a contestant.
-pub fn calibration_of<'a>(calibrations: &'a [Calibration], contestant: &str) -> Option<&'a Calibration> {
+pub(crate) fn calibration_of<'a>(calibrations: &'a [Calibration], contestant: &str) -> Option<&'a Calibration> {
     let own = calibrations.iter().find(|known| is_go(&known.contestant) == is_go(contestant));
     own.or(calibrations.first())
 }
@@ -220,7 +220,7 @@ pub fn alone(singles: &[Single], contestant: &str, after: bool) -> Option<Alone>
 }
 
 /// The change of the duration of a contestant's task alone from the start of a run to its end, in per cent.
-pub fn drift_pct(singles: &[Single], contestant: &str) -> Option<f64> {
+pub(crate) fn drift_pct(singles: &[Single], contestant: &str) -> Option<f64> {
     let (before, after) = (alone(singles, contestant, false)?, alone(singles, contestant, true)?);
     Some(100.0 * (after.d1_ms / before.d1_ms - 1.0))
 }
@@ -374,7 +374,7 @@ impl TaskTurns {
         let alone = alone.ok_or_else(|| Absence::failed("there was no single run"))?;
         let schedule = answer.schedule();
         let (cpu_ms, is_of_process) = answer.cpu_ms();
-        let of = TaskFigures::of(&schedule, cpu_ms, alone).rounded();
+        let of = TaskFigures::of(&schedule, cpu_ms, alone);
         let mut figures = named(&of, &schedule, alone, self.cores.count(), (answer.threads, answer.others));
         figures.insert("cpu_of_process".to_owned(), f64::from(is_of_process));
         let schedule = TaskSchedule { key: key.clone(), schedule };
@@ -464,7 +464,7 @@ fn verified(answer: TaskAnswer, sequences: &[Sequence], steps: u64) -> Result<Ta
 }
 
 /// The figures of tasks, by their names. `threads` is the largest number of threads, `others` the share of other processes.
-pub(crate) fn named(
+pub fn named(
     of: &TaskFigures,
     schedule: &[Scheduled],
     alone: Alone,

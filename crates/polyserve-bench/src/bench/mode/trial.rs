@@ -75,7 +75,7 @@ impl Default for TrialMode {
 
 impl TrialMode {
     /// The closed loop.
-    pub fn requests(&self) -> RequestSettings {
+    pub(crate) fn requests(&self) -> RequestSettings {
         let Self { slice, warm_up, .. } = *self;
         RequestSettings { warm_up, slice, latency_slice: slice / 2, rate: None, latency: false }
     }
@@ -263,10 +263,6 @@ pub(crate) struct TrialResult {
 
 impl TrialResult {
     /// The result of a record.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the definition has no such mode.
     pub(crate) fn of(plan: &BenchPlan, records: &Records) -> anyhow::Result<Self> {
         let mode: TrialMode = plan.mode_settings()?;
         let trial = |(contestant, cell): (&String, &SweepCell)| {

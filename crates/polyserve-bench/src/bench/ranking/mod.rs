@@ -28,13 +28,14 @@ use crate::turn::{CONTRACT, Contract, MAX_BEHIND, Rate, Role};
 mod intervals;
 mod row;
 mod standing;
-pub mod table;
+pub(crate) mod table;
 mod void;
 
 pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
-pub use row::{BUSY, Latencies, NotRanked, RankingRow, Share, Side, Void, is_server_full};
-pub use void::{MAX_LATENCY, MIN_THROUGHPUT};
+pub(crate) use row::{BUSY, is_server_full};
+pub use row::{Latencies, NotRanked, RankingRow, Share, Side, Void};
+pub(crate) use void::{MAX_LATENCY, MIN_THROUGHPUT};
 
 use void::Pair;
 
@@ -123,7 +124,7 @@ pub struct RankingEntry<'a> {
 impl RankingEntry<'_> {
     /// Returns the medians of the rounds' own latencies: a round in which another process took the machine counts as one. In
     /// the latencies of all rounds together, the requests of that round alone may determine the p99.
-    pub fn usual_latencies(&self) -> Option<Latencies> {
+    pub(crate) fn usual_latencies(&self) -> Option<Latencies> {
         let all: Vec<&NamedFigures> = self.rounds.iter().flatten().copied().collect();
         let of_rounds = |figure: Figure| median_of(all.iter().filter_map(|one| figure(one)));
         Some(Latencies {
@@ -203,7 +204,7 @@ impl Ranking {
     }
 
     /// Ranks `entries`. `connections` is the number of connections of each, if they are kept. `goal_us` is the goal for the p99.
-    pub fn new(
+    pub(crate) fn new(
         entries: &[RankingEntry<'_>],
         connections: Option<usize>,
         intervals: Intervals,
@@ -275,7 +276,7 @@ fn cost(own: &NamedFigures) -> Option<f64> {
 }
 
 /// The p99; infinite without an answer.
-pub(crate) fn p99(own: &NamedFigures) -> Option<f64> {
+pub fn p99(own: &NamedFigures) -> Option<f64> {
     latency(own, figures::P99_US)
 }
 
@@ -335,19 +336,9 @@ impl RankingRow {
         Self {
             name: name.clone(),
             role: *role,
-            rank: None,
-            of_first: None,
-            throughput: None,
-            cost: None,
-            cost_void: None,
             requests_per_s: of_rounds(&throughput).unwrap_or(0.0),
             requests_per_cpu_s: of_rounds(&cost),
-            shares: Vec::new(),
             latency: entry.usual_latencies(),
-            p99: None,
-            p99_of_first: None,
-            p99_interval: None,
-            meets_goal: None,
             bound: bound.clone(),
             switches_per_request: median(figures::SWITCHES),
             under_way: median(figures::UNDER_WAY),
@@ -359,11 +350,12 @@ impl RankingRow {
             server_busy,
             client_busy,
             saturated: saturated(server_busy.unwrap_or(0.0), client_busy.unwrap_or(0.0)).to_owned(),
+            ..Self::default()
         }
     }
 
     /// Returns the throughput's ratio to the baseline; 0 if there is none.
-    pub fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         self.throughput.map_or(0.0, |compared| compared.estimate.ratio)
     }
 }

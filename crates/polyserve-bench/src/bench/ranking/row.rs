@@ -9,11 +9,11 @@ use crate::statistics::{Compared, Estimate, Interval};
 use crate::turn::Role;
 
 /// The min share of its time at which a server or client is busy.
-pub const BUSY: f64 = 0.95;
+pub(crate) const BUSY: f64 = 0.95;
 
 /// Returns true if the server's cores were full and the client's were not: other costs cannot be compared. The arguments are
 /// shares of the cores' time, if they are known.
-pub fn is_server_full(server_busy: Option<f64>, client_busy: Option<f64>) -> bool {
+pub(crate) fn is_server_full(server_busy: Option<f64>, client_busy: Option<f64>) -> bool {
     server_busy.is_some_and(|busy| busy >= BUSY) && client_busy.is_some_and(|busy| busy < BUSY)
 }
 
@@ -61,13 +61,13 @@ fn is_zero(figure: &f64) -> bool {
 
 impl Latencies {
     /// Whether the load generator's own lateness is a large part of the p50, or of the p99.
-    pub fn is_client_late(&self) -> bool {
+    pub(crate) fn is_client_late(&self) -> bool {
         output::is_client_late(self.lateness_p99_us, self.p50_us)
     }
 }
 
 /// A contestant's figures. They are medians over its rounds, unless the description of a field differs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RankingRow {
     /// Its name.
     pub name: String,

@@ -63,7 +63,7 @@ impl Ranking {
     }
 
     /// The answer in a sentence: the first contestant, and how many times the requests of the next one it serves.
-    pub fn answer(&self) -> String {
+    pub(crate) fn answer(&self) -> String {
         let placed: Vec<&RankingRow> = self.rows.iter().filter(|row| row.rank.is_some()).collect();
         let Some((first, others)) = placed.split_first() else { return String::from("no contestant was measured") };
         let name = format!("`{}`", first.name);

@@ -18,7 +18,7 @@ impl fmt::Display for Ranking {
 
 impl Ranking {
     /// Returns the ranking for people: with all columns and notes if it is `wide`, with colours for a terminal.
-    pub fn text(&self, wide: bool, is_coloured: bool) -> String {
+    pub(crate) fn text(&self, wide: bool, is_coloured: bool) -> String {
         let mut text = String::new();
         let _ = self.write(&mut text, wide, is_coloured); // writing to a string does not fail
         text
@@ -169,7 +169,7 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
 }
 
 /// Both tables of a ranking, with the workload in their names; none without a row.
-pub fn tables(ranking: &Ranking) -> Vec<(String, Table)> {
+pub(crate) fn tables(ranking: &Ranking) -> Vec<(String, Table)> {
     let Ranking { asked, baseline, rounds, rows, .. } = ranking;
     if rows.is_empty() {
         return Vec::new();

@@ -11,9 +11,9 @@ use super::row::{BUSY, RankingRow, Side, Void};
 use crate::statistics::{Estimate, Interval};
 
 /// The min start of the interval of the cheaper server's relative throughput. Below it, a cost does not count.
-pub const MIN_THROUGHPUT: f64 = 0.95;
+pub(crate) const MIN_THROUGHPUT: f64 = 0.95;
 /// The max end of the interval of the cheaper server's relative p99. Above it, a cost does not count.
-pub const MAX_LATENCY: f64 = 1.2;
+pub(crate) const MAX_LATENCY: f64 = 1.2;
 
 /// The ratios of two contestants, over the rounds that both have.
 #[derive(Clone, Copy, Debug)]

@@ -15,16 +15,13 @@ impl Report {
         let mut columns: Vec<&NamedFigure> =
             figures::ALL.iter().filter(|figure| figure.column.is_some()).filter(has).collect();
         columns.sort_by_key(|figure| figure.name != self.plan.compared); // it is the first one
-        let axes: Vec<String> = self.plan.axes.iter().map(ToString::to_string).collect();
-        let mut header: Vec<&str> = axes.iter().map(String::as_str).collect();
-        header.extend(["contestant", "#"]);
         let titles = || columns.iter().filter_map(|figure| figure.column);
-        header.extend(titles().take(1));
-        header.extend(["ratio, 95 %", "verdict"]);
-        header.extend(titles().skip(1));
-        let contestant = axes.len();
-        let mut table = Table::of_numbers(&header).named_by(contestant + 1).with_texts_in(contestant);
-        table = table.with_texts_in(contestant + 4);
+        let fixed = titles().take(1).chain(["ratio, 95 %", "verdict"]).chain(titles().skip(1));
+        let of_rows = ["contestant", "#"].into_iter().chain(fixed).map(String::from);
+        let header: Vec<String> = self.plan.axes.iter().map(ToString::to_string).chain(of_rows).collect();
+        let contestant = self.plan.axes.len();
+        let table = Table::of_numbers(&header).named_by(contestant + 1);
+        let mut table = table.with_texts_in(contestant).with_texts_in(contestant + 4);
         let higher = NamedFigure::named(&self.plan.compared).is_none_or(|figure| figure.better == Better::Higher);
         let (more, less) = if higher { ("faster", "slower") } else { ("slower", "faster") };
         for row in &self.rows {
@@ -59,7 +56,7 @@ impl Report {
         }
         let texts = places.iter().map(ToString::to_string);
         let header: Vec<String> = others.iter().map(ToString::to_string).chain(texts).collect();
-        let mut table = Table::of_texts(&header.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut table = Table::of_texts(&header);
         let rest = |cell: &SweepCell| -> Vec<Option<CellValue>> {
             others.iter().map(|axis| cell.get(axis).cloned()).collect()
         };

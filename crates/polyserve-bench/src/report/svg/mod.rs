@@ -16,9 +16,10 @@ mod style;
 pub use heat_map::Grid;
 pub use intervals::IntervalRow;
 pub use lines::Series;
-pub use scale::{escaped, tick_label};
+pub use scale::escaped;
 pub use schedule::Panel;
-pub use style::{COLOURS, DASHES, GREY, Marker, Style};
+pub(crate) use style::{COLOURS, DASHES, GREY};
+pub use style::{Marker, Style};
 
 /// A chart.
 #[derive(Clone, Debug, Default)]

@@ -73,7 +73,7 @@ pub(super) fn short(figure: f64) -> String {
 }
 
 /// Formats a position on an axis exactly: `9000`, `10 k`, `2 M`.
-pub fn tick_label(place: u64) -> String {
+pub(crate) fn tick_label(place: u64) -> String {
     match place {
         place if place >= 1_000_000 && place.is_multiple_of(1_000_000) => format!("{} M", place / 1_000_000),
         place if place >= 10_000 && place.is_multiple_of(1000) => format!("{} k", place / 1000),

@@ -2,12 +2,12 @@
 
 /// Colours on white that can be told apart with colour blindness: the colours of Okabe and Ito without yellow, which is too
 /// bright, then three of Paul Tol's.
-pub const COLOURS: [&str; 10] =
+pub(crate) const COLOURS: [&str; 10] =
     ["#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#882255", "#999933", "#332288"];
 /// The colour of a line that stands apart.
-pub const GREY: &str = "#777777";
+pub(crate) const GREY: &str = "#777777";
 /// Patterns of dashes.
-pub const DASHES: [&str; 2] = ["7 4", "2 3"];
+pub(crate) const DASHES: [&str; 2] = ["7 4", "2 3"];
 
 /// The style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +24,9 @@ pub struct Style {
 
 impl Style {
     /// The style of the line with this index in a chart. When the colours repeat, the markers differ.
-    pub fn nth(place: usize) -> Self {
+    pub(crate) fn nth(place: usize) -> Self {
         let mark = Marker::ALL[(place + place / COLOURS.len()) % Marker::ALL.len()];
         Self { colour: COLOURS[place % COLOURS.len()], dashes: None, mark, is_hollow: false }
-    }
-
-    /// The same style with dashes and hollow marks.
-    pub fn dashed(self) -> Self {
-        Self { dashes: Some(DASHES[0]), is_hollow: true, ..self }
     }
 }
 
@@ -50,5 +45,5 @@ pub enum Marker {
 
 impl Marker {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Circle, Self::Square, Self::Triangle, Self::Diamond];
+    pub(crate) const ALL: [Self; 4] = [Self::Circle, Self::Square, Self::Triangle, Self::Diamond];
 }

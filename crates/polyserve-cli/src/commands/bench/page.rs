@@ -2,12 +2,10 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use polyserve::Shape;
 use polyserve::catalog::{Promise, ServerEntry};
 use polyserve::env::Settings;
-use polyserve_bench::bench::mode::page::PageMode;
-use polyserve_bench::bench::mode::page::{PageFile, PageServer, PageSource, PageTurns};
+use polyserve_bench::bench::mode::page::{PageMode, PageServer, PageSource, PageTurns};
 use polyserve_bench::bench::{CellEntries, CellValue, Pattern, SweepAxis, SweepCell};
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, with_second_entries};
@@ -25,8 +23,7 @@ pub(super) fn run(run: Run<'_>, mode: &PageMode) -> anyhow::Result<ExitCode> {
     let [server_cores, client_cores] = run.cores.of(&session.available)?;
     let settings = run.config.settings(None)?;
     let flags = run.config.flags();
-    let file = PageFile::new().context("the file of the page cannot be written")?;
-    let entrants = PageSelection { run, mode, settings: &settings, flags: &flags, programs: &programs, file: &file };
+    let entrants = PageSelection { run, mode, settings: &settings, flags: &flags, programs: &programs };
     // The empty cell leaves no server out, so each has its name.
     let baseline = run.baseline(|pattern| entrants.of(pattern, &SweepCell::new()), |_| true)?.name;
     let (mut servers, mut left_out): (Vec<PageServer>, Vec<Absent>) = (Vec::new(), Vec::new());
@@ -39,7 +36,7 @@ pub(super) fn run(run: Run<'_>, mode: &PageMode) -> anyhow::Result<ExitCode> {
     let cells = CellEntries::of(servers.iter().map(|one| (&one.cell, one.name.as_str())));
     let environment = session.environment([&server_cores, &client_cores], run.seed);
     let (mode, stop) = (mode.clone(), session.stop.clone());
-    let turns = PageTurns { mode, servers, server_cores, client_cores, stop, file };
+    let turns = PageTurns { mode, servers, server_cores, client_cores, stop };
     run.measure((cells, baseline), left_out, environment, turns)
 }
 
@@ -51,7 +48,6 @@ struct PageSelection<'a> {
     /// The given settings.
     flags: &'a [String],
     programs: &'a [BuiltProgram],
-    file: &'a PageFile,
 }
 
 /// How a server of the page is started. The numbers are those of [`PageServer`].
@@ -89,7 +85,7 @@ impl PageSelection<'_> {
                     let workers = chosen.filter(|workers| has_workers(*workers)).or(built.program.workers());
                     let waiting = workers.map(|workers| workers.min(connections));
                     let launched = built.launch(workers).map(|mut launch| {
-                        launch.args.extend(self.mode.flags(Some(self.file.path())).into_iter().map(Into::into));
+                        self.mode.apply(&mut launch, true);
                         PageLaunch { workers, waiting, launch }
                     });
                     (built.program.name().to_owned(), launched, built.is_absent)
@@ -149,9 +145,9 @@ impl PageSelection<'_> {
         let mut flags = room::flags(&config, self.flags, &["answer_timeout"]);
         flags.extend(workers.map(|workers| format!("--workers={workers}")));
         let source = cell.get(&SweepAxis::Source).and_then(CellValue::word_as);
-        let file = Some(self.file.path()).filter(|_| source == Some(PageSource::File));
         flags.push("--service=page".into());
-        flags.extend(mode.flags(file));
-        Ok(PageLaunch { workers, waiting, launch: serve(&entry.name, "", &flags, Vec::new()) })
+        let mut launch = serve(&entry.name, "", &flags, Vec::new());
+        mode.apply(&mut launch, source == Some(PageSource::File));
+        Ok(PageLaunch { workers, waiting, launch })
     }
 }

@@ -17,17 +17,14 @@ pub(crate) fn table(records: &Records, rows: &[BenchRow], axes: &[SweepAxis]) ->
     let names = axes.iter().map(ToString::to_string);
     let header: Vec<String> =
         names.chain(["contestant", "kept, 95 %", "control, 95 %", "verdict"].map(String::from)).collect();
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = Table::of_numbers(&header).named_by(axes.len() + 1).with_texts_in(axes.len());
     table = table.with_texts_in(axes.len() + 3);
-    let mut is_empty = true;
     for row in rows {
         let share = |name: &str| {
             let own = records.samples().filter(|(key, _)| key.contestant == row.contestant && key.cell == row.cell);
             Estimate::of(&own.filter_map(|(_, sample)| sample.figures.get(name).copied()).collect::<Vec<_>>(), seed)
         };
         let (Some(kept), control) = (share(KEPT_SHARE), share(CONTROL_SHARE)) else { continue };
-        is_empty = false;
         let place = axes.iter().map(|axis| or_empty(row.cell.get(axis).map(CellValue::to_string)));
         let verdict = match &control {
             Some(control) => Compared::of(kept, &tie_band(Some(control))).in_words("faster", "slower"),
@@ -36,5 +33,5 @@ pub(crate) fn table(records: &Records, rows: &[BenchRow], axes: &[SweepAxis]) ->
         let shares = [ratio_text(&kept), or_empty(control.as_ref().map(ratio_text))];
         table.row(place.chain([row.contestant.clone()]).chain(shares).chain([verdict]).collect());
     }
-    (!is_empty).then_some(table)
+    table.if_any()
 }

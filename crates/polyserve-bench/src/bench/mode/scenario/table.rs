@@ -10,7 +10,7 @@ use crate::experiment::{Records, csv, distinct, with_short_floats};
 use crate::published::{self, STRESS};
 use crate::report::Table;
 use crate::report::figures::count;
-use crate::scenario::outcome::GroupOutcome;
+use crate::scenario::round::GroupOutcome;
 
 /// A published row.
 #[derive(Debug, Deserialize)]
@@ -21,10 +21,6 @@ struct PublishedRow {
 }
 
 /// A table for each cell. The published rows stand above those of bursts.
-///
-/// # Errors
-///
-/// Returns an error if a line of the record does not have its fields.
 pub(crate) fn tables(records: &Records) -> anyhow::Result<Vec<(String, Table)>> {
     let rounds = rounds(records)?;
     let published: Vec<PublishedRow> = published::rows(STRESS)?;
@@ -54,10 +50,6 @@ fn cells(name: &str, group: &GroupOutcome) -> Vec<String> {
 }
 
 /// The rounds as CSV, a row for each group. The published columns come first.
-///
-/// # Errors
-///
-/// Returns an error if a line of the record does not have its fields, or a row cannot be written.
 pub(crate) fn groups_csv(records: &Records) -> anyhow::Result<String> {
     const COLUMNS: &str = "lang,phase,samples,error_pct,requests_per_s,received_kB_s,sent_kB_s,contestant,connection_use,\
                            round,errors,refused";

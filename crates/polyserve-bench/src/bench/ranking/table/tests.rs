@@ -14,10 +14,8 @@ fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> RankingRow {
         name: name.into(),
         role,
         rank: matches!(role, Role::Baseline | Role::Ranked).then_some(1),
-        of_first: None,
         throughput: compared,
         cost: compared,
-        cost_void: None,
         requests_per_s: 1000.0 * ratio,
         requests_per_cpu_s: Some(1200.0),
         shares: vec![share],
@@ -28,18 +26,13 @@ fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> RankingRow {
             lateness_p99_us: 5.0,
             overloaded: false,
         }),
-        p99: None,
-        p99_of_first: None,
-        p99_interval: None,
-        meets_goal: None,
-        bound: None,
         switches_per_request: Some(0.25),
         under_way: Some(0.98),
         loaded_bytes: Some(4_200_000.0),
-        bytes_per_connection: None,
         server_busy: Some(0.99),
         client_busy: Some(0.5),
         saturated: "server".into(),
+        ..RankingRow::default()
     }
 }
 

@@ -1,13 +1,38 @@
-//! Names that are too long for a line.
+//! Lines and names of output for people, and their max widths.
 
 use std::collections::HashSet;
 
-/// The max number of characters of a name in a text that would be wider than [`WIDTH`](super::WIDTH).
-pub const MAX_NAME: usize = 48;
+/// The max number of characters of a line, unless all columns were asked for.
+pub(crate) const WIDTH: usize = 120;
+
+/// Breaks lines of more than `WIDTH` characters at spaces. The next lines are indented by `indent` more spaces than the broken
+/// line. A longer word stays whole.
+pub fn wrapped(text: &str, indent: usize) -> String {
+    let mut wrapped = String::new();
+    for line in text.split_inclusive('\n') {
+        let start = line.len() - line.trim_start_matches(' ').len() + indent;
+        let mut width = 0;
+        for word in line.split_inclusive(' ') {
+            let length = word.trim_end().chars().count();
+            if width > start && width + length > WIDTH {
+                wrapped.truncate(wrapped.trim_end().len());
+                wrapped.push('\n');
+                wrapped.push_str(&" ".repeat(start));
+                width = start;
+            }
+            wrapped.push_str(word);
+            width += word.chars().count();
+        }
+    }
+    wrapped
+}
+
+/// The max number of characters of a name in a text that would be wider than [`WIDTH`].
+pub(crate) const MAX_NAME: usize = 48;
 
 /// Shortens names to at most `max` characters: a gap replaces the middle of longer names. The gap moves until distinct
 /// names stay distinct. If no position of the gap works, all names stay whole.
-pub fn shortened<S: AsRef<str>>(names: &[S], max: usize) -> Vec<String> {
+pub(crate) fn shortened<S: AsRef<str>>(names: &[S], max: usize) -> Vec<String> {
     const GAP: &str = "..";
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     let whole = || names.iter().map(|name| (*name).to_owned()).collect();
@@ -38,6 +63,21 @@ pub fn shortened<S: AsRef<str>>(names: &[S], max: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_broken_at_spaces() {
+        for short in ["a short line\n\n  another\n", "without an end", ""] {
+            assert_eq!(wrapped(short, 3), short);
+        }
+        let long = format!("name  {}", "words ".repeat(50).trim_end());
+        let lines: Vec<String> = wrapped(&long, 6).lines().map(String::from).collect();
+        assert!(lines.len() == 3 && lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+        assert!(lines[1..].iter().all(|line| line.starts_with("      words")), "{lines:?}");
+        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert_eq!(words(&lines.join("\n")), words(&long), "wrapping changes no word");
+        let word = "x".repeat(WIDTH + 1);
+        assert_eq!(wrapped(&format!("   {word} {word}"), 3), format!("   {word}\n      {word}"));
+    }
 
     /// Regression test: names that differ in their middle only were shortened to the same text.
     #[test]
