@@ -5,7 +5,7 @@ use crate::bench::figures::{self, Better, NamedFigure};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::experiment::distinct;
 use crate::report::{Table, or_empty};
-use crate::statistics::{Estimate, Interval, MIN_ROUNDS};
+use crate::statistics::{Estimate, Interval, MAX_RATIO, MIN_ROUNDS};
 use crate::turn::Role;
 
 impl Report {
@@ -79,8 +79,24 @@ impl Report {
     }
 }
 
-/// A ratio with its interval, if there are enough rounds for one.
+/// A ratio with its interval, if there are enough rounds for one. That to a baseline without an answer is infinite.
 pub(crate) fn ratio_text(estimate: &Estimate) -> String {
     let Estimate { ratio, interval: Interval { low, high }, rounds } = estimate;
-    if *rounds < MIN_ROUNDS { format!("{ratio:.2}") } else { format!("{ratio:.2} [{low:.2}, {high:.2}]") }
+    let [ratio, low, high] =
+        [*ratio, *low, *high].map(|one| if one < MAX_RATIO { format!("{one:.2}") } else { "inf".into() });
+    if *rounds < MIN_ROUNDS { ratio } else { format!("{ratio} [{low}, {high}]") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: a baseline of which no answer was good made a ratio of 1000000000.00.
+    #[test]
+    fn a_ratio_to_nothing_is_infinite() {
+        let estimate = |rounds, high| Estimate { ratio: high, interval: Interval { low: 0.5, high }, rounds };
+        assert_eq!(ratio_text(&estimate(1, MAX_RATIO)), "inf");
+        assert_eq!(ratio_text(&estimate(MIN_ROUNDS, MAX_RATIO)), "inf [0.50, inf]");
+        assert_eq!(ratio_text(&estimate(MIN_ROUNDS, 2.0)), "2.00 [0.50, 2.00]");
+    }
 }
