@@ -185,7 +185,7 @@ impl DefinedExperiment {
         let baseline = &self.plan.baseline;
         for CellEntries { cell, .. } in self.cells.iter().filter(|_| self.plan.is_comparison()) {
             let key = Key { contestant: baseline.clone(), cell: cell.clone(), round: 1 };
-            if let Some(absence) = notebook.records().absence(&key) {
+            if let Some(absence) = notebook.records.absence(&key) {
                 bail!("the baseline {baseline} failed, so nothing can be compared with it: {absence}");
             }
         }
@@ -250,7 +250,7 @@ impl BenchResult {
             csv.push((String::from("_schedule"), tasks::table::schedules_csv(records)?));
         }
         if report.plan.mode == ModeKind::Scenario {
-            csv.push((String::from("_groups"), scenario::table::groups_csv(records)?));
+            csv.push((String::from("_groups"), scenario::groups_csv(records)?));
         }
         let answer = vec![report.answer.clone()];
         Ok(Summary { answer, tables: report.tables(), charts: report.charts(), claims: report.claims.clone(), csv })

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::experiment::{BenchPlan, Key, Sample};
 use super::figures::{self, Better, NamedFigure};
 use super::mode::ModeKind;
-use super::mode::hold::kept;
+use super::mode::hold::kept_table;
 use super::mode::limit::{CellLimit, LIMIT};
 use super::mode::requests::{CellRate, RATE};
 use super::mode::scenario::{self, ScenarioErrors};
@@ -175,12 +175,12 @@ fn tables(plan: &BenchPlan, rows: &[BenchRow], records: &Records) -> anyhow::Res
         tables.extend(tasks::table::tables(records, rows)?);
     }
     if plan.mode == ModeKind::Scenario {
-        tables.extend(scenario::table::tables(records)?);
+        tables.extend(scenario::tables(records)?);
     }
     if plan.mode == ModeKind::Trial {
         tables.push((String::from("Verdicts of comparisons"), TrialResult::of(plan, records)?.table()));
     }
-    let kept = (plan.mode == ModeKind::Hold).then(|| kept::table(records, rows, &plan.axes)).flatten();
+    let kept = (plan.mode == ModeKind::Hold).then(|| kept_table(records, rows, &plan.axes)).flatten();
     tables.extend(
         kept.map(|table| (String::from("the throughput next to the crowd, as a share of that without"), table)),
     );

@@ -100,7 +100,7 @@ impl CheckSubject {
 impl Stage {
     pub(super) fn target(&self) -> CheckTarget {
         match self {
-            Self::Process(process) => CheckTarget::Http(process.addr().into()),
+            Self::Process(process) => CheckTarget::Http(process.addr.into()),
             Self::There(target) => target.clone(),
         }
     }

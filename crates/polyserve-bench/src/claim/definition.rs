@@ -1,4 +1,4 @@
-//! Claims as they stand in a TOML file.
+//! Claims as they stand in a TOML file, and the rows that they are judged by: the samples of any experiment in one form.
 //!
 //! Invariant: an unknown key, rule or kind of value is an error, which names the file, the line and the key.
 
@@ -8,7 +8,6 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::cells::{FullClient, MIN_CELL_ROUNDS};
-use super::row::{AxisValue, ClaimRow};
 use super::rule::Rule;
 use crate::bench::pattern::matches;
 use crate::experiment::first_of;
@@ -218,6 +217,78 @@ impl ClaimDefinition {
             Rule::Median { .. } if self.right.is_some() => Some("a median has no `right`"),
             _ if has_figure && has_left => None,
             _ => Some("the rule needs `figure` and `left`"),
+        }
+    }
+}
+
+/// The figures of a contestant in a cell and a round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ClaimRow {
+    /// The contestant.
+    pub contestant: String,
+    /// The round, from 1.
+    pub round: usize,
+    /// The values of the axes.
+    pub cell: BTreeMap<String, AxisValue>,
+    /// The figures by name.
+    pub figures: BTreeMap<String, f64>,
+    /// The reason of missing figures.
+    pub why: Option<String>,
+}
+
+/// A value of an axis.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum AxisValue {
+    /// A number.
+    Number(f64),
+    /// A text.
+    Text(String),
+}
+
+impl ClaimRow {
+    /// A row without figures.
+    pub(crate) fn new(contestant: impl Into<String>, round: usize) -> Self {
+        Self { contestant: contestant.into(), round, ..Self::default() }
+    }
+
+    /// A contestant without figures, and the reason.
+    pub(crate) fn absent(contestant: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { why: Some(why.into()), ..Self::new(contestant, 0) }
+    }
+
+    /// The row at this value of an axis.
+    #[must_use]
+    pub(crate) fn at(mut self, axis: &str, value: impl Into<AxisValue>) -> Self {
+        self.cell.insert(axis.to_owned(), value.into());
+        self
+    }
+
+    /// The row with this figure; the same row if there is none.
+    #[must_use]
+    pub(crate) fn with(mut self, figure: &str, value: impl Into<Option<f64>>) -> Self {
+        self.figures.extend(value.into().map(|value| (figure.to_owned(), value)));
+        self
+    }
+}
+
+impl From<&str> for AxisValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<f64> for AxisValue {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl fmt::Display for AxisValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => f.write_str(text),
         }
     }
 }

@@ -21,7 +21,6 @@
 mod budget;
 mod cells;
 mod definition;
-mod row;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -31,9 +30,8 @@ use crate::report::figures::counted;
 
 pub(crate) use self::budget::sharing;
 pub use self::cells::{CellShare, FullClient};
-pub(crate) use self::definition::ClaimSet;
+pub(crate) use self::definition::{AxisValue, ClaimRow, ClaimSet};
 pub use self::definition::{CellConditions, ClaimDefinition, Names};
-pub(crate) use self::row::{AxisValue, ClaimRow};
 use self::rule::Found;
 pub use self::rule::Rule;
 use crate::bench::figures::{CLIENT_BUSY, SERVER_BUSY};

@@ -269,7 +269,7 @@ fn nginx_answers_and_ends() {
         }
     };
     let process = Process::start(&launch, &Cores::available().unwrap()).unwrap();
-    let addr = process.addr();
+    let addr = process.addr;
     for (path, status, body) in [("/1", "200", BODY), ("/-17", "200", BODY)] {
         let answer = ask(addr, path);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.ends_with(body), "{answer}");

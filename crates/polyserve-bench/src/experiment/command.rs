@@ -6,13 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use polyserve::Shutdown;
+use serde_json::Value;
 
 use super::record::End;
-use super::run;
+use super::{Records, run};
 use crate::bench::{DefinedExperiment, NAME};
 use crate::journal::{Header, Journal, file_name};
 use crate::machine::Environment;
 use crate::output::{WithEnvironment, print, print_json};
+use crate::report::Summary;
 
 /// The flags of a command that records what it measures.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -86,4 +88,41 @@ fn ending(end: Option<End>, is_recorded: bool) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// A recorded file, summarized.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Tables, claims and CSV files.
+    pub summary: Summary,
+    /// Why the record is not complete; `None` if it is complete.
+    pub incomplete: Option<String>,
+}
+
+/// An experiment that reports know.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownExperiment {
+    /// The experiment's name.
+    pub name: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// Summarizes the lines of a record. Returns an error if the record is not of this experiment, or a line does not have the
+    /// fields of its kind.
+    pub read: fn(&[Value]) -> anyhow::Result<Recorded>,
+}
+
+/// Summarizes the record of an experiment from a definition.
+///
+/// # Errors
+///
+/// Returns an error if the record is not of such an experiment, or a line does not have the fields of its kind.
+pub fn recorded(lines: &[Value]) -> anyhow::Result<Recorded> {
+    let records = Records::of(lines)?;
+    let result = DefinedExperiment::report(&records)?;
+    let incomplete = match records.end {
+        Some(End { missing: 0, .. }) => None,
+        Some(End { missing, planned, .. }) => Some(format!("{missing} of {planned} planned measurements are missing")),
+        None => Some("the run has not ended, or it was killed".to_owned()),
+    };
+    Ok(Recorded { summary: result.summarize(&records)?, incomplete })
 }

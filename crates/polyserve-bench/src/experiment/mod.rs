@@ -19,12 +19,11 @@
 //! # Layout
 //!
 //! * `plan`: cells and their order. `absence`: why a cell has no sample. `record`: what is recorded.
-//! * `runner`: the one measuring loop. `command`: the shared flags, and how a command runs an experiment.
-//! * `rows`: CSV. `known`: the experiments of recorded files, for reports.
+//! * `runner`: the one measuring loop. `command`: the shared flags, how a command runs an experiment, and how a report reads one.
+//! * `rows`: CSV.
 
 mod absence;
 mod command;
-mod known;
 mod plan;
 mod record;
 mod rows;
@@ -33,8 +32,7 @@ mod runner;
 mod tests;
 
 pub use absence::{Absence, Failed, Reason};
-pub use command::{Execution, RecordArgs};
-pub use known::{KnownExperiment, Recorded, recorded};
+pub use command::{Execution, KnownExperiment, RecordArgs, Recorded, recorded};
 pub use plan::{Absent, again, distinct, order, with_second_entries};
 pub(crate) use plan::{first_of, interleaved};
 pub use record::{End, Records, SAMPLE};

@@ -17,7 +17,8 @@ use crate::progress::Progress;
 
 /// The record of a run under way, and its progress bar.
 pub struct Notebook<'a> {
-    records: Records,
+    /// The present record, with the lines of earlier runs.
+    pub(crate) records: Records,
     journal: &'a mut Journal,
     /// The progress bar.
     pub progress: &'a mut Progress,
@@ -34,11 +35,6 @@ struct CellLine<'a, T> {
 }
 
 impl Notebook<'_> {
-    /// The present record, with the lines of earlier runs.
-    pub(crate) fn records(&self) -> &Records {
-        &self.records
-    }
-
     /// Returns true once a signal has asked for the end of the run.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.is_begun()

@@ -40,7 +40,7 @@ struct Calibration {
 
 impl Turns for Fake {
     fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
-        if notebook.records().facts::<Calibration>("calibration")?.is_empty() {
+        if notebook.records.facts::<Calibration>("calibration")?.is_empty() {
             notebook.fact("calibration", &Calibration { steps: 7 })?;
         }
         Ok(())

@@ -28,6 +28,7 @@ use crate::machine::cores::Cores;
 const EXIT_GRACE: Duration = Duration::from_secs(1);
 
 /// A process that exchanges lines with this program.
+#[derive(Debug)]
 pub(crate) struct LineProcess {
     pub(super) child: Child,
     pub(super) lines: Receiver<String>,
@@ -126,12 +127,6 @@ impl Drop for LineProcess {
     fn drop(&mut self) {
         let _ = self.child.kill(); // fails if the process has ended
         let _ = self.child.wait();
-    }
-}
-
-impl fmt::Debug for LineProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LineProcess").field("pid", &self.pid()).finish_non_exhaustive()
     }
 }
 

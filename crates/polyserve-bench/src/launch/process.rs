@@ -2,7 +2,6 @@
 //!
 //! Invariant: no process outlives its [`Process`]. It is interrupted, then killed, and always waited for.
 
-use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -17,9 +16,11 @@ use crate::experiment::Absence;
 use crate::machine::cores::Cores;
 
 /// The process of a server.
+#[derive(Debug)]
 pub(crate) struct Process {
     process: LineProcess,
-    addr: SocketAddr,
+    /// The address that it listens on.
+    pub(crate) addr: SocketAddr,
     /// Whether the process may end by the signal that interrupts it.
     may_end_by_signal: bool,
     resources: StartResources,
@@ -47,11 +48,6 @@ impl Process {
         };
         process.addr = addr.map_err(Absence::failed)?;
         Ok(process)
-    }
-
-    /// The address that the process listens on.
-    pub(crate) fn addr(&self) -> SocketAddr {
-        self.addr
     }
 
     /// The process ID.
@@ -170,12 +166,6 @@ impl Drop for Process {
     }
 }
 
-impl fmt::Debug for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("pid", &self.pid()).field("addr", &self.addr).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -229,7 +219,7 @@ mod tests {
         let dir = TestDir::new("process-ended");
         std::fs::create_dir(&*dir).unwrap();
         let process = interruptible(&dir.join("mark"));
-        assert_eq!(process.addr(), SocketAddr::from(([127, 0, 0, 1], 7)));
+        assert_eq!(process.addr, SocketAddr::from(([127, 0, 0, 1], 7)));
         assert_eq!(process.end().unwrap().as_deref(), Some("bye"));
     }
 

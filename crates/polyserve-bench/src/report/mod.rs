@@ -10,15 +10,30 @@
 
 mod claims;
 pub mod figures;
-mod summary;
 pub mod svg;
 mod table;
 mod text;
 
 pub(crate) use claims::shown_claims;
 pub use claims::{Claim, ClaimVerdict, counted_verdicts};
-pub use summary::Summary;
 pub use table::{Column, Table, in_markdown, or_empty};
 pub(crate) use table::{EMPTY_CELL, Tone};
 pub use text::wrapped;
 pub(crate) use text::{MAX_NAME, WIDTH, shortened};
+
+use svg::Chart;
+
+/// The result of an experiment, in parts that reports draw.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// The answer in words, if the experiment gives one: a sentence, and lines that explain it.
+    pub answer: Vec<String>,
+    /// Tables by their names.
+    pub tables: Vec<(String, Table)>,
+    /// Charts by their names.
+    pub charts: Vec<(String, Chart)>,
+    /// Verdicts on published claims.
+    pub claims: Vec<Claim>,
+    /// CSV files: the suffix after the record's name in the file's name, and the content.
+    pub csv: Vec<(String, String)>,
+}

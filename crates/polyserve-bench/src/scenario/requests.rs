@@ -45,7 +45,8 @@ pub(crate) struct StressRequest {
 /// The scenario, with a number of ids.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
-    ids: u64,
+    /// The number of existing ids, and of new ids.
+    pub ids: u64,
     /// The values.
     pub data: Data,
     /// Whether an answer may lack a `Date`: a published listing sends none.
@@ -56,11 +57,6 @@ impl Scenario {
     /// The scenario with this number of existing ids, and of new ids. Published were 10 000.
     pub(crate) fn new(ids: u64, data: Data) -> Self {
         Self { ids, data, without_date: false }
-    }
-
-    /// The number of existing ids, and of new ids.
-    pub(crate) fn ids(&self) -> u64 {
-        self.ids
     }
 
     /// The number of requests of `phase`.
@@ -109,7 +105,7 @@ mod tests {
     #[test]
     fn every_request_is_asked_once() {
         let scenario = Scenario::new(10, Data::new(0));
-        assert_eq!((scenario.ids(), RequestGroup::ALL.map(|phase| scenario.samples(phase)).iter().sum()), (10, 40));
+        assert_eq!((scenario.ids, RequestGroup::ALL.map(|phase| scenario.samples(phase)).iter().sum()), (10, 40));
         let requests = RequestGroup::ALL
             .into_iter()
             .flat_map(|phase| (0..scenario.samples(phase)).map(move |index| scenario.planned(phase, index)));

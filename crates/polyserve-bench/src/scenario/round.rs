@@ -138,7 +138,7 @@ pub(crate) fn run(
     let may_refuse = connection_use == ScenarioConnections::Burst;
     let shared = RoundShared {
         scenario,
-        addr: process.addr(),
+        addr: process.addr,
         ledger: &ledger,
         may_refuse,
         ports: limits::ports(),
@@ -209,7 +209,7 @@ fn fill(shared: &RoundShared<'_>, connections: usize) -> anyhow::Result<u64> {
         let (mut tally, mut kept) = (ClientTally::default(), None);
         loop {
             let id = next.fetch_add(1, Ordering::Relaxed);
-            if id >= shared.scenario.ids() || shared.errors.is_hopeless() {
+            if id >= shared.scenario.ids || shared.errors.is_hopeless() {
                 return tally.answers;
             }
             let planned =
@@ -267,7 +267,7 @@ fn bursts(shared: &RoundShared<'_>, size: u64, clients: usize) -> anyhow::Result
 
 /// Gets every id, and checks its final state.
 fn check_final_state(shared: &RoundShared<'_>, checkers: usize) -> anyhow::Result<(FinalState, ClientTally)> {
-    let (next, ids) = (AtomicU64::new(0), shared.scenario.ids() * 2);
+    let (next, ids) = (AtomicU64::new(0), shared.scenario.ids * 2);
     let worker = |_start| {
         let (mut tally, mut final_state, mut connection) = (ClientTally::default(), FinalState::default(), None);
         loop {

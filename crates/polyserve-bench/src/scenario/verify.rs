@@ -107,7 +107,7 @@ impl Ledger {
     /// A ledger in which every fate is unknown. Cost: three bytes for each id.
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let unknown = |count| std::iter::repeat_with(|| AtomicU8::new(UNKNOWN)).take(count as usize).collect();
-        Self { new: unknown(scenario.ids()), updates: unknown(scenario.ids() * 2) }
+        Self { new: unknown(scenario.ids), updates: unknown(scenario.ids * 2) }
     }
 
     /// Notes the fate of `planned`.
@@ -115,7 +115,7 @@ impl Ledger {
         let id = planned.id as usize;
         let entry = match (planned.phase, planned.version) {
             (RequestGroup::Get, _) => return,
-            (RequestGroup::PutNew, _) => &self.new[id - scenario.ids() as usize],
+            (RequestGroup::PutNew, _) => &self.new[id - scenario.ids as usize],
             (RequestGroup::PutUpdate, EntityVersion::SecondUpdate) => &self.updates[id * 2 + 1],
             (RequestGroup::PutUpdate, _) => &self.updates[id * 2],
         };
@@ -124,7 +124,7 @@ impl Ledger {
 
     /// The values that can be stored under `id` in the end, and whether it can be absent.
     fn allowed(&self, scenario: &Scenario, id: i64) -> (Vec<EntityVersion>, bool) {
-        let (id, ids) = (id as usize, scenario.ids() as usize);
+        let (id, ids) = (id as usize, scenario.ids as usize);
         let fate = |entry: &AtomicU8| entry.load(Ordering::Relaxed);
         if id >= ids {
             return match fate(&self.new[id - ids]) {

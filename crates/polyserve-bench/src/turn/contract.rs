@@ -45,7 +45,7 @@ pub(crate) fn check_contracts<'a>(
     contestants: impl IntoIterator<Item = (&'a Contestant, &'a Cores)>,
     notebook: &mut Notebook<'_>,
 ) -> anyhow::Result<()> {
-    let recorded = notebook.records().facts::<Contract>(CONTRACT)?;
+    let recorded = notebook.records.facts::<Contract>(CONTRACT)?;
     let mut known: Vec<String> = recorded.into_iter().map(|contract| contract.name).collect();
     for (contestant, cores) in contestants {
         let is_foreign = contestant.checks_contract && contestant.role != Role::Same;
@@ -65,7 +65,7 @@ pub(crate) fn check_contracts<'a>(
 /// Starts `contestant` on `cores`, checks it, and ends it.
 fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Absence> {
     let process = Process::start(&contestant.launch, cores)?;
-    let addr = process.addr();
+    let addr = process.addr;
     if let Some(tls) = &contestant.tls {
         trust(addr, Arc::clone(tls.config()), tls.server_name().clone());
     }

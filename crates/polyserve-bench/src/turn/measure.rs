@@ -258,7 +258,7 @@ impl Instrument {
 
     pub(crate) fn load(&self, contestant: &Contestant, process: &Process) -> Load {
         let traffic = if contestant.keeps_entities { &self.traffic } else { &self.limit_traffic };
-        Load::new(process.addr(), traffic.clone()).with(|load| {
+        Load::new(process.addr, traffic.clone()).with(|load| {
             load.connections = self.connections;
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();

@@ -50,7 +50,7 @@ pub(super) fn calibrate(plan: &mut CellPlan, notebook: &mut Notebook<'_>) -> any
     let baseline = plan.contestants.iter().find(|one| one.role == Role::Baseline).cloned();
     let Some(baseline) = baseline.filter(|_| is_slowed) else { return Ok(()) };
     notebook.progress.grow(CALIBRATIONS);
-    if notebook.records().samples().any(|(key, _)| key.cell == plan.cell) {
+    if notebook.records.samples().any(|(key, _)| key.cell == plan.cell) {
         notebook.progress.skip_steps(CALIBRATIONS);
     } else {
         measure(plan, &baseline, notebook)?;
@@ -58,7 +58,7 @@ pub(super) fn calibrate(plan: &mut CellPlan, notebook: &mut Notebook<'_>) -> any
     if notebook.is_stopped() {
         return Ok(());
     }
-    let (counted, _) = recorded(notebook.records(), &plan.cell)?;
+    let (counted, _) = recorded(&notebook.records, &plan.cell)?;
     let per_cpu_s = median_of(counted.iter().filter_map(|one| one.requests_per_cpu_s));
     slow(plan, per_cpu_s, notebook)
 }
@@ -70,9 +70,9 @@ fn measure(
     notebook: &mut Notebook<'_>,
 ) -> anyhow::Result<()> {
     let name = &baseline.name;
-    notebook.progress.skip_steps(recorded(notebook.records(), cell)?.0.len());
+    notebook.progress.skip_steps(recorded(&notebook.records, cell)?.0.len());
     loop {
-        let (counted, attempts) = recorded(notebook.records(), cell)?;
+        let (counted, attempts) = recorded(&notebook.records, cell)?;
         if counted.len() == CALIBRATIONS || attempts >= MAX_ATTEMPTS || notebook.is_stopped() {
             return Ok(());
         }

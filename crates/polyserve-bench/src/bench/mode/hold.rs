@@ -7,8 +7,6 @@
 //! Invariant: every process is verified before it is measured, and every answer is checked while it is measured. Cost: for each
 //! contestant, cell and round the slices or phases, and the time to open a crowd. A held connection takes a descriptor and a port.
 
-pub(crate) mod kept;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,13 +24,15 @@ use crate::Misuse;
 use crate::bench::definition::{Definition, optional_time, time};
 use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
+use crate::bench::report::{BenchRow, ratio_text};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::bench::workload::BenchWorkload;
 use crate::crowd::{Crowd, CrowdCounts, CrowdKind, CrowdPlan, LARGE_ID, SMALL_ID};
-use crate::experiment::{Absence, Notebook, order};
+use crate::experiment::{Absence, Notebook, Records, order};
 use crate::limits;
 use crate::machine::proc;
-use crate::statistics::median_of;
+use crate::report::{Table, or_empty};
+use crate::statistics::{Compared, Estimate, median_of, tie_band};
 use crate::turn::{Contestant, ContestantSession, Instrument, microseconds, run};
 
 /// The throughput next to an idle crowd, as a share of that of a process without one.
@@ -423,7 +423,7 @@ impl<'a> HoldTurn<'a> {
         on_step(&format!("opens {held} connections: {kind}"));
         let plan = CrowdPlan {
             kind,
-            target: session.process.addr(),
+            target: session.process.addr,
             body: self.entity.to_owned(),
             connections: held,
             ports: usize::try_from(limits::ports()).unwrap_or(usize::MAX),
@@ -501,6 +501,32 @@ fn with_counts(mut figures: NamedFigures, counts: &CrowdCounts, arrived: &CrowdC
     ];
     figures.extend(all.map(|(name, count)| (name.to_owned(), count as f64)));
     figures
+}
+
+/// The shares of all servers, with a verdict for each; `None` if no server was measured next to an idle crowd. A record without
+/// the control decides nothing.
+pub(crate) fn kept_table(records: &Records, rows: &[BenchRow], axes: &[SweepAxis]) -> Option<Table> {
+    let seed = records.header.environment.seed;
+    let names = axes.iter().map(ToString::to_string);
+    let header: Vec<String> =
+        names.chain(["contestant", "kept, 95 %", "control, 95 %", "verdict"].map(String::from)).collect();
+    let mut table = Table::of_numbers(&header).named_by(axes.len() + 1).with_texts_in(axes.len());
+    table = table.with_texts_in(axes.len() + 3);
+    for row in rows {
+        let share = |name: &str| {
+            let own = records.samples().filter(|(key, _)| key.contestant == row.contestant && key.cell == row.cell);
+            Estimate::of(&own.filter_map(|(_, sample)| sample.figures.get(name).copied()).collect::<Vec<_>>(), seed)
+        };
+        let (Some(kept), control) = (share(KEPT_SHARE), share(CONTROL_SHARE)) else { continue };
+        let place = axes.iter().map(|axis| or_empty(row.cell.get(axis).map(CellValue::to_string)));
+        let verdict = match &control {
+            Some(control) => Compared::of(kept, &tie_band(Some(control))).in_words("faster", "slower"),
+            None => String::from("no control"),
+        };
+        let shares = [ratio_text(&kept), or_empty(control.as_ref().map(ratio_text))];
+        table.row(place.chain([row.contestant.clone()]).chain(shares).chain([verdict]).collect());
+    }
+    table.if_any()
 }
 
 #[cfg(test)]

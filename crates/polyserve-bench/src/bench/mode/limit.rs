@@ -51,7 +51,7 @@ impl NullServer {
         cells: impl IntoIterator<Item = &'a CellPlan>,
         notebook: &mut Notebook<'_>,
     ) -> anyhow::Result<()> {
-        self.limits = notebook.records().facts(LIMIT)?;
+        self.limits = notebook.records.facts(LIMIT)?;
         for CellPlan { cell, instrument, .. } in cells {
             let cell = workload_of(cell);
             if notebook.is_stopped() || self.limits.iter().any(|limit| limit.cell == cell) {

@@ -167,7 +167,7 @@ fn has_policy(cell: &SweepCell) -> bool {
 impl Turns for OverloadTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         requests::check_cells(&self.cells, notebook)?;
-        self.unloaded = notebook.records().facts(UNLOADED)?;
+        self.unloaded = notebook.records.facts(UNLOADED)?;
         for CellPlan { cell, contestants, instrument, .. } in self.cells.iter().filter(|plan| !has_policy(&plan.cell)) {
             for contestant in contestants {
                 let (name, cell) = (contestant.name.clone(), unloaded_cell(cell));

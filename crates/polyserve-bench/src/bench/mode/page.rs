@@ -188,7 +188,7 @@ impl PageTurns {
         let traffic = Traffic::expecting(vec![page])?;
         // The time of one request on every connection, one after the other. The timeout includes three such times.
         let round = server.connections as f64 / self.mode.least_bound(server.waiting, server.connections);
-        Ok(Load::new(process.addr(), traffic).with(|load| {
+        Ok(Load::new(process.addr, traffic).with(|load| {
             load.connections = server.connections;
             load.threads = self.client_cores.count().min(server.connections);
             load.cores = self.client_cores.numbers().to_vec();

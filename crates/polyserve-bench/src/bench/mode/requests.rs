@@ -153,7 +153,7 @@ impl RequestTurns {
 
     /// Records the bounds of shapes.
     fn record_bounds(&self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
-        let known: Vec<CellBound> = notebook.records().facts(BOUND)?;
+        let known: Vec<CellBound> = notebook.records.facts(BOUND)?;
         for CellPlan { cell, contestants, .. } in &self.cells {
             for one in contestants {
                 let Some(bound) = one.bound.clone() else { continue };
@@ -200,7 +200,7 @@ pub(super) fn check_cells<'a>(
 
 impl Turns for RequestTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
-        self.rates = notebook.records().facts(RATE)?;
+        self.rates = notebook.records.facts(RATE)?;
         self.spent = self.spent();
         self.record_bounds(notebook)?;
         check_cells(&self.cells, notebook)?;

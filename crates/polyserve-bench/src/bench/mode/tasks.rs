@@ -248,12 +248,12 @@ impl TaskTurns {
         for is_in_go in [false, true] {
             let is_own = |place: &usize| is_go(&self.contestants[*place].0.name) == is_in_go;
             for place in (0..self.contestants.len()).filter(is_own).collect::<Vec<_>>() {
-                let known: Vec<Calibration> = notebook.records().facts(CALIBRATION)?;
+                let known: Vec<Calibration> = notebook.records.facts(CALIBRATION)?;
                 let key = no_cell(&self.contestants[place].0.name);
                 if known.iter().any(|known| is_go(&known.contestant) == is_in_go) {
                     break;
                 }
-                if notebook.records().absence(&key).is_some() {
+                if notebook.records.absence(&key).is_some() {
                     continue;
                 }
                 notebook.progress.begin(format!("calibration: {}", key.contestant));
@@ -264,11 +264,11 @@ impl TaskTurns {
                 }
             }
         }
-        if self.stop.is_begun() || !notebook.records().facts::<Calibration>(CALIBRATION)?.is_empty() {
+        if self.stop.is_begun() || !notebook.records.facts::<Calibration>(CALIBRATION)?.is_empty() {
             return Ok(());
         }
         let why: Vec<String> =
-            notebook.records().absences().map(|(key, absence)| format!("{}: {absence}", key.contestant)).collect();
+            notebook.records.absences().map(|(key, absence)| format!("{}: {absence}", key.contestant)).collect();
         bail!("no contestant can run a task: {}", why.join("; "))
     }
 
@@ -311,8 +311,8 @@ impl TaskTurns {
     /// Computes the right answer of every task, and whether its sequence converges. It uses all cores, because nothing is
     /// measured.
     fn sequences(&self, notebook: Notes<'_, '_>) -> anyhow::Result<()> {
-        let calibrations: Vec<Calibration> = notebook.records().facts(CALIBRATION)?;
-        let known: Vec<Sequence> = notebook.records().facts(SEQUENCE)?;
+        let calibrations: Vec<Calibration> = notebook.records.facts(CALIBRATION)?;
+        let known: Vec<Sequence> = notebook.records.facts(SEQUENCE)?;
         let is_known = |task: usize, steps: u64| known.iter().any(|known| (known.task, known.steps) == (task, steps));
         let steps = distinct(calibrations.iter().map(|calibration| calibration.steps));
         let all = steps.into_iter().flat_map(|steps| (1..=self.starts.len()).map(move |task| (task, steps)));
@@ -340,14 +340,14 @@ impl TaskTurns {
         for run in 1..=SINGLES {
             for place in 0..self.contestants.len() {
                 let contestant = self.contestants[place].0.name.clone();
-                let known: Vec<Single> = notebook.records().facts(SINGLE)?;
+                let known: Vec<Single> = notebook.records.facts(SINGLE)?;
                 let is_known =
                     |single: &Single| (&single.contestant, single.after, single.run) == (&contestant, after, run);
-                if known.iter().any(is_known) || notebook.records().absence(&no_cell(&contestant)).is_some() {
+                if known.iter().any(is_known) || notebook.records.absence(&no_cell(&contestant)).is_some() {
                     continue;
                 }
                 notebook.progress.begin(format!("{contestant}: alone, {run}"));
-                let single = self.answer(place, (1, 0), notebook.records()).map(|answer| {
+                let single = self.answer(place, (1, 0), &notebook.records).map(|answer| {
                     let (duration_ms, (cpu_ms, _)) = (round(answer.schedule()[0].duration_ms()), answer.cpu_ms());
                     Single { contestant, after, run, duration_ms, cpu_ms: round(cpu_ms) }
                 });
@@ -368,8 +368,8 @@ impl TaskTurns {
         let place = self.contestants.iter().position(|(contestant, _)| contestant.name == key.contestant);
         let place = place.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
         let tasks = tasks_of(&key.cell);
-        let answer = self.answer(place, tasks, notebook.records())?;
-        let singles: Vec<Single> = facts(notebook.records(), SINGLE)?;
+        let answer = self.answer(place, tasks, &notebook.records)?;
+        let singles: Vec<Single> = facts(&notebook.records, SINGLE)?;
         let alone = alone(&singles, &key.contestant, false);
         let alone = alone.ok_or_else(|| Absence::failed("there was no single run"))?;
         let schedule = answer.schedule();

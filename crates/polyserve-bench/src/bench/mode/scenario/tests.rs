@@ -179,7 +179,7 @@ fn the_last_line_about_a_round_counts() {
 fn the_published_rows_stand_above_ours_of_their_mode() {
     let both = [lines("some/any", "burst", 400, 0, 0), lines("some/any", "close", 400, 0, 0)];
     let records = records(&["some/any"], both.as_flattened());
-    let tables = table::tables(&records).unwrap();
+    let tables = tables(&records).unwrap();
     let [(burst, rows), (_, close)] = &tables[..] else { panic!("{tables:?}") };
     assert_eq!(burst, "groups, connection_use burst");
     let rows = rows.rows();
@@ -187,7 +187,7 @@ fn the_published_rows_stand_above_ours_of_their_mode() {
     assert_eq!(rows[4], ["rust (published)", "total", "40,000", "0", "0.00", "882", "57", "185"]);
     assert_eq!(rows[8], ["go (published)", "total", "40,000", "0", "0.00", "1,663", "107", "349"]);
     assert_eq!(rows[9], ["some/any", "put-new", "100", "0", "0.00", "1,234", "60", "70"]);
-    let csv = table::groups_csv(&records).unwrap();
+    let csv = groups_csv(&records).unwrap();
     assert_eq!(csv.lines().count(), 1 + 2 * 4);
     assert!(csv.starts_with(crate::published::STRESS.lines().next().unwrap()), "{csv}");
 }
