@@ -8,10 +8,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 
 #[cfg(feature = "tls")]
 use crate::tls::{self, TlsStream};
-#[cfg(feature = "tls")]
-use polyserve_core::sync::{Mutex, lock};
-#[cfg(feature = "tls")]
-use std::{sync::Arc, time::SystemTime};
 
 /// A connection.
 #[derive(Debug)]
@@ -19,17 +15,6 @@ pub(crate) enum Stream {
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(TlsStream),
-    /// The server has rejected the handshake by an alert, which stands for a 503. These bytes of the 503 are left.
-    #[cfg(feature = "tls")]
-    Rejected(TcpStream, Arc<Mutex<Vec<u8>>>),
-}
-
-/// What a client reads after the alert of a rejection, so that properties of rejections need not know of TLS.
-#[cfg(feature = "tls")]
-fn rejection() -> Vec<u8> {
-    let date = super::imf_fixdate(SystemTime::now());
-    let fields = "Retry-After: 1\r\nContent-Type: application/problem+json\r\nContent-Length: 2\r\nConnection: close";
-    format!("HTTP/1.1 503 Service Unavailable\r\n{fields}\r\nDate: {date}\r\n\r\n{{}}").into_bytes()
 }
 
 impl Stream {
@@ -45,7 +30,7 @@ impl Stream {
             let stream = trust.stream(socket);
             let result = trust.shake_hands(&stream, Instant::now() + max_wait);
             if result.is_err_and(|error| tls::is_rejection(&error)) {
-                return Ok(Self::Rejected(stream.socket().try_clone()?, Arc::new(Mutex::new(rejection()))));
+                stream.reject();
             }
             return Ok(Self::Tls(stream));
         }
@@ -57,8 +42,6 @@ impl Stream {
             Self::Plain(socket) => socket,
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.socket(),
-            #[cfg(feature = "tls")]
-            Self::Rejected(socket, _) => socket,
         }
     }
 
@@ -67,8 +50,6 @@ impl Stream {
             Self::Plain(socket) => Self::Plain(socket.try_clone()?),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => Self::Tls(stream.clone()),
-            #[cfg(feature = "tls")]
-            Self::Rejected(socket, left) => Self::Rejected(socket.try_clone()?, Arc::clone(left)),
         })
     }
 
@@ -78,8 +59,6 @@ impl Stream {
             Self::Plain(socket) => read_some(socket, buffer, deadline),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.read(buffer, deadline),
-            #[cfg(feature = "tls")]
-            Self::Rejected(_, left) => io::Read::read(&mut &*std::mem::take(&mut *lock(left)), buffer),
         }
     }
 
@@ -89,8 +68,6 @@ impl Stream {
             Self::Plain(socket) => socket,
             #[cfg(feature = "tls")]
             Self::Tls(stream) => return stream.send(bytes, deadline),
-            #[cfg(feature = "tls")]
-            Self::Rejected(..) => return Ok(()),
         };
         while !bytes.is_empty() {
             bytes = &bytes[write_some(socket, bytes, deadline)?..];
@@ -103,8 +80,6 @@ impl Stream {
             Self::Plain(socket) => socket.shutdown(Shutdown::Write),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.half_close(_deadline),
-            #[cfg(feature = "tls")]
-            Self::Rejected(socket, _) => socket.shutdown(Shutdown::Write),
         }
     }
 
@@ -114,8 +89,6 @@ impl Stream {
             Self::Plain(socket) => socket,
             #[cfg(feature = "tls")]
             Self::Tls(stream) => return stream.peek_now(),
-            #[cfg(feature = "tls")]
-            Self::Rejected(_, left) => return Ok(lock(left).len()),
         };
         let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
         let _ = socket.set_nonblocking(false);
@@ -131,8 +104,6 @@ impl Stream {
             }
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.peek(deadline),
-            #[cfg(feature = "tls")]
-            Self::Rejected(_, left) => Ok(lock(left).len()),
         }
     }
 }

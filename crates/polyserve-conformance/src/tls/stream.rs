@@ -3,13 +3,13 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use polyserve_core::sync::{Mutex, lock};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, ClientConnection, ProtocolVersion};
 
-use crate::client::{is_timeout, left, read_some, write_some};
+use crate::client::{imf_fixdate, is_timeout, left, read_some, write_some};
 
 /// A connection over TLS. Clones share it: one may read while another writes.
 ///
@@ -27,6 +27,8 @@ struct ClientSession {
     tls: ClientConnection,
     /// Received bytes.
     plain: Vec<u8>,
+    /// The server has rejected the handshake. Nothing is sent or received any more.
+    is_rejected: bool,
 }
 
 impl TlsStream {
@@ -46,8 +48,19 @@ impl TlsStream {
     /// Panics if `config` has no cipher.
     pub fn to(socket: TcpStream, config: Arc<ClientConfig>, name: ServerName<'static>) -> Self {
         let tls = ClientConnection::new(config, name).expect("the configuration has ciphers");
-        let session = Arc::new(Mutex::new(ClientSession { tls, plain: Vec::new() }));
+        let session = Arc::new(Mutex::new(ClientSession { tls, plain: Vec::new(), is_rejected: false }));
         Self { socket: Arc::new(socket), session, unsent: Arc::default() }
+    }
+
+    /// After [`is_rejection`]: from now on, what is read is a 503 in place of the alert, so that properties of rejections need not know of
+    /// TLS. What is sent is dropped.
+    pub(crate) fn reject(&self) {
+        let date = imf_fixdate(SystemTime::now());
+        let fields =
+            "Retry-After: 1\r\nContent-Type: application/problem+json\r\nContent-Length: 2\r\nConnection: close";
+        let answer = format!("HTTP/1.1 503 Service Unavailable\r\n{fields}\r\nDate: {date}\r\n\r\n{{}}");
+        let mut session = lock(&self.session);
+        (session.plain, session.is_rejected) = (answer.into_bytes(), true);
     }
 
     /// The socket.
@@ -116,7 +129,7 @@ impl TlsStream {
     ///
     /// Returns an error if the server has closed, or does not take them before `deadline`.
     pub fn send(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
-        while !bytes.is_empty() {
+        while !bytes.is_empty() && !lock(&self.session).is_rejected {
             let count = lock(&self.session).tls.writer().write(bytes)?;
             bytes = &bytes[count..];
             self.flush(deadline)?;
@@ -129,6 +142,9 @@ impl TlsStream {
         let mut unsent = lock(&self.unsent);
         {
             let mut session = lock(&self.session);
+            if session.is_rejected {
+                return Ok(());
+            }
             while session.tls.wants_write() {
                 session.tls.write_tls(&mut *unsent)?;
             }
@@ -153,7 +169,7 @@ impl TlsStream {
 
     /// Passes what was read to the session. No bytes are the end.
     fn process(&self, mut bytes: &[u8]) -> io::Result<bool> {
-        let ClientSession { tls, plain } = &mut *lock(&self.session);
+        let ClientSession { tls, plain, .. } = &mut *lock(&self.session);
         loop {
             tls.read_tls(&mut bytes)?;
             tls.process_new_packets().map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
@@ -235,9 +251,9 @@ impl TlsStream {
 }
 
 impl ClientSession {
-    /// Whether the server has announced the end.
+    /// Whether the server has announced the end, or has rejected the handshake.
     fn has_ended(&mut self) -> bool {
-        matches!(self.tls.reader().read(&mut [0]), Ok(0))
+        self.is_rejected || matches!(self.tls.reader().read(&mut [0]), Ok(0))
     }
 }
 
