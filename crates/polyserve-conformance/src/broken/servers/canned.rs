@@ -64,6 +64,36 @@ pub(super) fn answers(bytes: &[u8]) -> Vec<&[u8]> {
     answers
 }
 
+const EARLY_HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\n\r\n";
+
+fn head_end(answer: &[u8]) -> usize {
+    find(answer, "\r\n\r\n").map_or(answer.len(), |at| at + 4)
+}
+
+/// The answer with another field in place of the length of its body.
+fn reframed(answer: &[u8], framing: &str) -> Vec<u8> {
+    let (head, body) = answer.split_at(head_end(answer));
+    let mut head = head.to_vec();
+    replace(&mut head, &format!("Content-Length: {}\r\n", body.len()), framing);
+    [&head, body].concat()
+}
+
+/// The answer in chunks with an extension, before a trailer field, unless it has no body.
+fn in_chunks(answer: &[u8]) -> Vec<u8> {
+    let chunked = reframed(answer, "Transfer-Encoding: chunked\r\n");
+    if chunked == answer {
+        return chunked;
+    }
+    let (head, body) = chunked.split_at(head_end(&chunked));
+    let mut bytes = head.to_vec();
+    for chunk in body.chunks(7) {
+        bytes.extend(format!("{:X};x=y\r\n", chunk.len()).into_bytes());
+        bytes.extend([chunk, b"\r\n"].concat());
+    }
+    bytes.extend(b"0\r\nX-Checked: no\r\n\r\n");
+    bytes
+}
+
 /// Returns the bytes that a server with this flaw sends in place of answers, or `None` if it closes the connection without them.
 pub(super) fn answer(flaw: Flaw, bytes: &[u8], start_date: &str, draining: bool) -> Option<Vec<u8>> {
     let mut bytes = bytes.to_vec();
@@ -73,6 +103,16 @@ pub(super) fn answer(flaw: Flaw, bytes: &[u8], start_date: &str, draining: bool)
         | (Flaw::DoesNotCatchPanicsInDrop, b"503")
         | (Flaw::ClosesSilentlyOnTimeouts, b"408") => return None,
         (Flaw::ReorderedPipeline, _) => bytes = answers(&bytes).into_iter().rev().flatten().copied().collect(),
+        (Flaw::SendsEarlyHints, _) => {
+            bytes = answers(&bytes).into_iter().flat_map(|answer| [EARLY_HINTS, answer].concat()).collect();
+        }
+        (Flaw::AnswersInChunks, _) => bytes = answers(&bytes).into_iter().flat_map(in_chunks).collect(),
+        (Flaw::EndsBodiesWithTheConnection, _) => bytes = reframed(&bytes, ""),
+        (Flaw::AnswersInHttp10, _) => replace(&mut bytes, "HTTP/1.1", "HTTP/1.0"),
+        (Flaw::EndsBodiesOfHttp10WithTheConnection, _) => {
+            bytes = reframed(&bytes, "");
+            replace(&mut bytes, "HTTP/1.1", "HTTP/1.0");
+        }
         (Flaw::OmitsKeepAliveOnHttp10, _) => replace(&mut bytes, "\r\nConnection: keep-alive", ""),
         (Flaw::EvictsWithoutConnectionClose, _) => replace(&mut bytes, "\r\nConnection: close", ""),
         (Flaw::DrainsWithoutConnectionClose, _) if draining => replace(&mut bytes, "\r\nConnection: close", ""),
@@ -86,10 +126,8 @@ pub(super) fn answer(flaw: Flaw, bytes: &[u8], start_date: &str, draining: bool)
         (Flaw::AnswersAnotherStatus, b"201") => {}
         (Flaw::AnswersAnotherStatus, _) => replace(&mut bytes, str::from_utf8(&status).unwrap_or_default(), "299"),
         (Flaw::SendsEmptyErrors, b"400") => {
-            let end = find(&bytes, "\r\n\r\n").map_or(bytes.len(), |at| at + 4);
-            let length = format!("Content-Length: {}\r\n", bytes.len() - end);
-            bytes.truncate(end);
-            replace(&mut bytes, &length, "Content-Length: 0\r\n");
+            bytes = reframed(&bytes, "Content-Length: 0\r\n");
+            bytes.truncate(head_end(&bytes));
         }
         (Flaw::StaleDate, _) => {
             if let Some(at) = find(&bytes, "Date: ") {

@@ -178,6 +178,16 @@ flaws! {
     ResetsEvictedConnections, caught by an_evicted_connection_is_not_reset;
     /// Serves one connection. Does not say `Connection: close` if it closes that connection for another one.
     EvictsWithoutConnectionClose, caught by closes_under_load_are_announced;
+    /// Sends an interim answer before each answer.
+    SendsEarlyHints, caught by a_connection_is_kept_by_default;
+    /// Answers in chunks.
+    AnswersInChunks, caught by bodies_of_every_size_come_through;
+    /// Ends the body of an answer with the connection.
+    EndsBodiesWithTheConnection, caught by bodies_of_every_size_come_through;
+    /// Answers in HTTP/1.0, and closes after every answer.
+    AnswersInHttp10, caught by a_connection_is_kept_by_default;
+    /// Answers in HTTP/1.0, and ends the body with the connection.
+    EndsBodiesOfHttp10WithTheConnection, caught by a_connection_is_kept_by_default;
     /// Restores what an entity was before every fourth PATCH.
     LosesPatches, caught by a_merge_patch_loses_no_update;
     /// Does not tell its service the limit of bodies.

@@ -106,7 +106,14 @@ impl Transport for FlawedSocket<'_> {
             self.exclusive = None;
         }
         match self.flaw {
-            Flaw::ClosesAfterEveryAnswer if self.has_answered => return Ok(Read::Leave),
+            Flaw::ClosesAfterEveryAnswer
+            | Flaw::EndsBodiesWithTheConnection
+            | Flaw::AnswersInHttp10
+            | Flaw::EndsBodiesOfHttp10WithTheConnection
+                if self.has_answered =>
+            {
+                return Ok(Read::Leave);
+            }
             Flaw::DrainsRefusedBodies if phase == Phase::Skip => loop {
                 match net::receive(self.entry.handle().as_ref(), buffer) {
                     Ok(0) => return Ok(Read::End),
@@ -151,7 +158,9 @@ impl Transport for FlawedSocket<'_> {
 
     fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
         let draining = self.is_draining();
-        self.has_answered |= !bytes.starts_with(b"HTTP/1.1 100");
+        let is_kept = bytes.starts_with(b"HTTP/1.1 100")
+            || self.flaw == Flaw::EndsBodiesWithTheConnection && bytes.starts_with(b"HTTP/1.1 204");
+        self.has_answered |= !is_kept;
         match self.flaw {
             Flaw::LosesBytesOnAShortWrite | Flaw::BuffersWithoutLimit => {
                 self.buffered.extend(bytes);
