@@ -2,9 +2,8 @@
 //! own tests check that.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::fmt;
 use std::future::ready;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -197,18 +196,6 @@ impl EngineControl for PlainEngine {
     }
 }
 
-/// The error of a [`PlainStore`].
-#[derive(Debug)]
-pub struct PlainError(&'static str);
-
-impl fmt::Display for PlainError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl Error for PlainError {}
-
 /// A store over a [`PlainEngine`]. Each operation has a thread that waits for the engine.
 #[derive(Debug)]
 pub struct PlainStore {
@@ -238,7 +225,7 @@ impl PlainStore {
     /// # Errors
     ///
     /// Returns an error if the engine does not answer within the connect timeout.
-    pub fn connect(address: &PlainAddress, name_space: &str, limits: &EngineLimits) -> Result<Self, PlainError> {
+    pub fn connect(address: &PlainAddress, name_space: &str, limits: &EngineLimits) -> io::Result<Self> {
         let PlainAddress(engine) = address;
         let store = Self {
             engine: Arc::clone(engine),
@@ -263,7 +250,7 @@ impl PlainStore {
             return Ok(store);
         }
         address.change(|condition| condition.was_refused = true);
-        Err(PlainError(match engine.flaw {
+        Err(io::Error::other(match engine.flaw {
             Some(EngineFlaw::NamesNoEngine) => "an error occurred",
             _ => "cannot connect to the plain engine: no answer in time",
         }))
@@ -346,12 +333,12 @@ impl EngineState {
             _ => false,
         };
         if uses_dead && access == EngineAccess::Stores && seen_ended.swap(ended, SeqCst) != ended {
-            return Some(RepoError::Unavailable(Box::new(PlainError("the connection has ended"))));
+            return Some(RepoError::Unavailable("the connection has ended".into()));
         }
         if !refuses || access != EngineAccess::Stores {
             return None;
         }
-        let why = Box::new(PlainError("the plain engine is full"));
+        let why = "the plain engine is full".into();
         Some(if self.flaw == Some(EngineFlaw::RefusesForGood) {
             RepoError::Other(why)
         } else {
@@ -367,7 +354,7 @@ impl EngineState {
         is_closed: &AtomicBool,
         operation: impl FnOnce(&mut EntityMap) -> T,
     ) -> Result<T, RepoError> {
-        let unavailable = |why| Err(RepoError::Unavailable(Box::new(PlainError(why))));
+        let unavailable = |why: &str| Err(RepoError::Unavailable(why.into()));
         let time_out = || {
             if self.flaw == Some(EngineFlaw::ClosesAfterATimeout) {
                 is_closed.store(true, SeqCst);
@@ -381,7 +368,7 @@ impl EngineState {
             is_closed.store(true, SeqCst);
         }
         if condition.is_stopped && self.flaw == Some(EngineFlaw::ReportsAnotherError) {
-            return Err(RepoError::Other(Box::new(PlainError("the request was wrong"))));
+            return Err(RepoError::Other("the request was wrong".into()));
         }
         if condition.is_stopped || is_closed.load(SeqCst) {
             return unavailable("the plain engine has ended");

@@ -112,24 +112,18 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
 
 /// Returns the sentence part that explains why the value of `put` was gone, if `other` proves that.
 fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Option<String> {
-    let came_after = |operation: &Operation| operation.called > put.end();
-    match other.answer? {
-        CallAnswer::Created | CallAnswer::Replaced => {
-            came_after(other).then(|| format!(", which {} had replaced before it began", subject_phrase(other)))
-        }
-        CallAnswer::Removed => {
-            came_after(other).then(|| format!(", which {} had removed before it began", subject_phrase(other)))
-        }
+    let (mut later, client) = (*other, subject_phrase(other));
+    let cause = match other.answer? {
+        CallAnswer::Created | CallAnswer::Replaced => format!(", which {client} had replaced before it began"),
+        CallAnswer::Removed => format!(", which {client} had removed before it began"),
         CallAnswer::Found(value) => {
-            let newer = register.operations[*register.puts.get(&value)? as usize];
-            came_after(&newer)
-                .then(|| format!(" after {} had seen {value}, which was put later", subject_phrase(other)))
+            later = register.operations[*register.puts.get(&value)? as usize];
+            format!(" after {client} had seen {value}, which was put later")
         }
-        CallAnswer::Absent => {
-            came_after(other).then(|| format!(" after {} had found nothing there any more", subject_phrase(other)))
-        }
-        CallAnswer::Refused => None,
-    }
+        CallAnswer::Absent => format!(" after {client} had found nothing there any more"),
+        CallAnswer::Refused => return None,
+    };
+    (later.called > put.end()).then_some(cause)
 }
 
 impl fmt::Display for Violation {
