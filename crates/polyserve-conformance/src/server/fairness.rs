@@ -17,15 +17,13 @@ impl ServerSubject {
 pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) {
     let (workers, queue, max_wait) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.max_wait);
     let live = subject.live(Echo, defaults().workers(workers).queue(queue));
-    let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
-        let stop = StopOnDrop(&done);
-        scope.spawn(|| pipeline_without_pause(addr, max_wait, true, &done, &answers));
+    let answers = AtomicU64::new(0);
+    let pipeline = |done: &AtomicBool| pipeline_without_pause(live.addr, max_wait, true, done, &answers);
+    besides([pipeline], || {
         assert!(eventually(max_wait, || answers.load(Ordering::SeqCst) >= 20), "the pipelining client is not served");
         for _ in 0..5 {
             live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
         }
-        drop(stop);
     });
 }
 
@@ -57,27 +55,25 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
 pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
     let max_wait = subject.max_wait;
     let live = subject.live(Echo, subject.with_workers(1));
-    let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
+    let answers = AtomicU64::new(0);
     let (start, rest) = (&get("/")[..8], &get("/")[8..]);
     let next = [rest, start].concat();
-    thread::scope(|scope| {
-        let stop = StopOnDrop(&done);
-        scope.spawn(|| {
-            while !done.load(Ordering::SeqCst) {
-                let Ok(mut client) = Client::connect(addr, max_wait) else { continue };
-                let mut is_open = client.send(start).is_ok();
-                while is_open && !done.load(Ordering::SeqCst) {
-                    is_open = client.send(&next).is_ok() && client.receive().is_ok_and(|answer| !answer.closes());
-                    answers.fetch_add(1, Ordering::SeqCst);
-                    let_pass(Duration::from_millis(10));
-                }
+    let ask = |done: &AtomicBool| {
+        while !done.load(Ordering::SeqCst) {
+            let Ok(mut client) = Client::connect(live.addr, max_wait) else { continue };
+            let mut is_open = client.send(start).is_ok();
+            while is_open && !done.load(Ordering::SeqCst) {
+                is_open = client.send(&next).is_ok() && client.receive().is_ok_and(|answer| !answer.closes());
+                answers.fetch_add(1, Ordering::SeqCst);
+                let_pass(Duration::from_millis(10));
             }
-        });
+        }
+    };
+    besides([ask], || {
         assert!(eventually(max_wait, || answers.load(Ordering::SeqCst) >= 3), "the first client is not served");
         for _ in 0..3 {
             live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
         }
-        drop(stop);
     });
 }
 
@@ -86,20 +82,14 @@ pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
 pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) {
     const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
     let live = subject.live(Echo, subject.with_workers(1).head_timeout(HEAD_TIMEOUT));
-    let (addr, max_wait, done) = (live.addr, subject.max_wait, AtomicBool::new(false));
+    let max_wait = subject.max_wait;
     let dripping = live.sending(b"GET / HTTP/1.1\r\nHost: a\r\nX: ");
     let mut sender = dripping.write_half().expect("a second handle");
-    thread::scope(|scope| {
-        let stop = StopOnDrop(&done);
-        let done = &done;
-        scope.spawn(move || {
-            let deadline = Instant::now() + 2 * max_wait;
-            while !done.load(Ordering::SeqCst) && Instant::now() < deadline && sender.send(b"x").is_ok() {
-                let_pass(Duration::from_millis(20));
-            }
-        });
-        let mut waiting = Client::connect(addr, max_wait).expect("the server accepts connections");
-        waiting.ask(&request("GET", "/", "Connection: close\r\n"), 200);
-        drop(stop);
-    });
+    let drip = |done: &AtomicBool| {
+        let deadline = Instant::now() + 2 * max_wait;
+        while !done.load(Ordering::SeqCst) && Instant::now() < deadline && sender.send(b"x").is_ok() {
+            let_pass(Duration::from_millis(20));
+        }
+    };
+    besides([drip], || live.ask(&request("GET", "/", "Connection: close\r\n"), 200));
 }

@@ -7,7 +7,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::resume_unwind;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Weak};
 use std::thread::{self, ScopedJoinHandle};
@@ -354,14 +353,5 @@ pub(super) fn eventually(max_wait: Duration, mut reached: impl FnMut() -> bool) 
             return false;
         }
         thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Sets its flag when it is dropped, so that the clients of a failed property stop.
-pub(super) struct StopOnDrop<'a>(pub(super) &'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
     }
 }

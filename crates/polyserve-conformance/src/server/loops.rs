@@ -1,6 +1,7 @@
 //! Clients that ask in a loop.
 
 use std::io;
+use std::thread::ScopedJoinHandle;
 
 use super::prelude::*;
 use crate::client::ReceiveFailure;
@@ -28,6 +29,30 @@ pub(super) fn reconnecting(
         }
     }
     Ok(())
+}
+
+/// Runs `body` while `clients` run, on a thread each, until the flag is set that they get. It is set at the end of `body`, also if that
+/// panics.
+pub(super) fn besides<T>(
+    clients: impl IntoIterator<Item = impl FnOnce(&AtomicBool) + Send>,
+    body: impl FnOnce() -> T,
+) -> T {
+    struct SetOnDrop<'a>(&'a AtomicBool);
+    impl Drop for SetOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (set, done) = (SetOnDrop(&done), &done);
+        let threads = clients.into_iter().map(|client| scope.spawn(move || client(done)));
+        let threads: Vec<ScopedJoinHandle<'_, ()>> = threads.collect();
+        let result = body();
+        drop(set);
+        threads.into_iter().for_each(joined);
+        result
+    })
 }
 
 /// Pipelines requests without a pause until `done`, so that the server always finds more to read. Counts answers. If the server

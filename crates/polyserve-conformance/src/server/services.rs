@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Body, Completer, Entity, EntityRepo, Head, Reply, Request, ServerConfig, Service, Visit, promise, timer,
+    Answer, Body, Completer, Echo, Entity, EntityRepo, Head, Reply, Request, ServerConfig, Service, Visit, promise,
+    timer,
 };
 
 use super::live::Live;
@@ -22,11 +23,6 @@ use crate::repo::Reference;
 
 fn text(body: impl Into<Vec<u8>>) -> Reply {
     Reply::new(StatusCode::OK, "text/plain", Body::Owned(body.into()))
-}
-
-fn echo(request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-    body.extend_from_slice(request.body);
-    Answer::Now(Reply::new(StatusCode::OK, "application/octet-stream", Body::InPlace))
 }
 
 /// Holds back the answers to `/hold...` until they are released. Echoes every other body.
@@ -71,7 +67,7 @@ impl HeldAnswers {
 impl Service for HeldAnswers {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         if !request.head.path().starts_with("/hold") {
-            return echo(&request, body);
+            return Echo.call(request, body);
         }
         let (completer, answer) =
             promise(Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The held answers are gone."));
@@ -122,7 +118,7 @@ impl Service for Blocking {
                 body.resize(length, b'x');
                 Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::InPlace))
             }
-            None => echo(&request, body),
+            None => Echo.call(request, body),
         }
     }
 }
@@ -215,7 +211,7 @@ impl Service for PanickingService {
                 let _ = self.repo.get(&1, Visit::new(&mut |_| panic!("as the test asked")));
                 Answer::Now(text("the visit did not panic"))
             }
-            _ => echo(&request, body),
+            _ => Echo.call(request, body),
         }
     }
 

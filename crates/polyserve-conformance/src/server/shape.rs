@@ -95,14 +95,12 @@ fn send_until_done(addr: SocketAddr, max_wait: Duration, done: &AtomicBool, answ
 pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
     let (is_single, max_wait) = (subject.shape() == Shape::One, subject.max_wait);
     let live = subject.live(Echo, defaults().workers(subject.workers(2)));
-    let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
-    let run_client = || match is_single {
-        true => send_until_done(addr, max_wait, &done, &answers),
-        false => pipeline_without_pause(addr, max_wait, false, &done, &answers),
+    let (addr, answers) = (live.addr, AtomicU64::new(0));
+    let run_client = |done: &AtomicBool| match is_single {
+        true => send_until_done(addr, max_wait, done, &answers),
+        false => pipeline_without_pause(addr, max_wait, false, done, &answers),
     };
-    thread::scope(|scope| {
-        let busy: Vec<_> = (0..3).map(|_| scope.spawn(run_client)).collect();
-        let stop = StopOnDrop(&done);
+    besides([run_client; 3], || {
         assert!(eventually(max_wait, || answers.load(Ordering::SeqCst) >= 300), "the busy ones are not served");
         if is_single {
             for _ in 0..20 {
@@ -116,8 +114,6 @@ pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
                 }
             }
         }
-        drop(stop);
-        busy.into_iter().for_each(joined);
     });
 }
 

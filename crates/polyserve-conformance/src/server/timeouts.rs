@@ -129,15 +129,10 @@ pub(super) fn a_client_that_never_reads_is_cut(subject: &ServerSubject) {
 /// A client that reads its answers at half the rate of a write's limit is cut, although it makes progress.
 pub(super) fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) {
     let (live, mut slow) = blocked(subject);
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let stop = StopOnDrop(&done);
-        scope.spawn(|| {
-            while !done.load(Ordering::SeqCst) && slow.skip(3 * 1024).is_ok() {
-                let_pass(Duration::from_millis(100));
-            }
-        });
-        live.ask_until_served(&get("/5"));
-        drop(stop);
-    });
+    let read = |done: &AtomicBool| {
+        while !done.load(Ordering::SeqCst) && slow.skip(3 * 1024).is_ok() {
+            let_pass(Duration::from_millis(100));
+        }
+    };
+    besides([read], || live.ask_until_served(&get("/5")));
 }

@@ -86,15 +86,11 @@ fn answers_before_mine(service: &CountedCalls, client: &mut Client) -> u64 {
 /// Returns the answers to another connection before each of some requests, on a kept connection and on new ones.
 #[track_caller]
 fn measure(live: &Live, service: &CountedCalls, path: &str, max_wait: Duration) -> Vec<u64> {
-    let (addr, done) = (live.addr, AtomicBool::new(false));
     lock(&service.calls).clear();
     let mut kept = live.client();
     kept.ask(&get("/mine"), 200);
-    thread::scope(|scope| {
-        let _stop = StopOnDrop(&done);
-        for _ in 0..FLOODS {
-            scope.spawn(|| flood(addr, path, &done, max_wait));
-        }
+    let client = |done: &AtomicBool| flood(live.addr, path, done, max_wait);
+    besides([client; FLOODS], || {
         let under_way = || lock(&service.calls).values().filter(|calls| **calls > MAX_ANSWERS).count() >= FLOODS;
         assert!(eventually(max_wait, under_way), "the pipelining clients are not served");
         let on_new = (0..ASKED).map(|_| answers_before_mine(service, &mut live.client()));
