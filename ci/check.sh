@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 . ci/step.sh
+. ci/programs.sh
 
 # No step links the command, so jemalloc is not compiled: that takes 150 seconds of processor time for each Rust. Its build script
 # takes a library instead, which must be there.
@@ -11,6 +12,9 @@ mkdir -p "${CARGO_TARGET_DIR:-target}"
 JEMALLOC_OVERRIDE=$(realpath "${CARGO_TARGET_DIR:-target}")/libjemalloc.so
 : >"$JEMALLOC_OVERRIDE"
 export JEMALLOC_OVERRIDE
+
+# Build scripts and macros of other crates are those of the tests.
+take_built "${CARGO_TARGET_DIR:-target}" || echo "some of what the tests have built cannot be taken" >&2
 
 scripts_parse() {
     local script
@@ -31,9 +35,21 @@ step locked benches/twins
 step locked benches/ladder
 step locked benches/engines
 step locked fuzz
-step cargo check -q --locked --manifest-path benches/ladder/Cargo.toml --target-dir target/ladder/check --bin serve --features serve
-step cargo clippy --workspace --all-targets --all-features -- -D warnings
-RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
+
+# clippy looks at what the tests are built from.
+[ -n "${LINTED-}" ] || step ci/lints.sh
+
+# Everything that users build is checked with the minimum Rust: the libraries, the command and the examples. So are the docs, which need
+# the same crates.
+version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+minimum=()
+if command -v rustup >/dev/null && timeout 300 rustup toolchain install "$version" --profile minimal --no-self-update >/dev/null 2>&1; then
+    minimum=("+$version")
+else
+    echo "not run: checks with Rust $version: it cannot be installed" >&2
+fi
+step cargo "${minimum[@]}" check -q --workspace --lib --bins --examples --all-features
+RUSTDOCFLAGS="-D warnings" step cargo "${minimum[@]}" doc -q --no-deps --workspace --all-features
 step ci/msrv.sh
 # 15 seconds. ci/deep.sh package also builds each package alone, which takes minutes.
 step cargo package --workspace --no-verify --allow-dirty -q
@@ -68,13 +84,8 @@ for features in "" etcd redis postgres; do
 done
 step cargo check -q -p polyserve-cli --features mimalloc
 
-# Everything is built with the minimum Rust: the libraries, the command and the examples.
-version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
-if command -v rustup >/dev/null && timeout 300 rustup toolchain install "$version" --profile minimal --no-self-update >/dev/null 2>&1; then
-    step cargo "+$version" check -q --workspace --lib --bins --examples --all-features
-else
-    echo "not run: a build with Rust $version: it cannot be installed" >&2
-fi
+# The bottom rung of the ladder.
+step cargo check -q --locked --manifest-path benches/ladder/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" --bin serve --features serve
 
 # profile FILE: prints the settings of its release profile.
 profile() { awk '/^\[/ { inside = $0 == "[profile.release]"; next } inside && NF' "$1" | grep -v '^#'; }

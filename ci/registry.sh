@@ -58,13 +58,7 @@ changed=$(diff -rq "$root/crates" crates || true)
 
 step "build"
 # A separate target directory, because cargo takes the crates of the copy for those of the tree.
-if [ ! -d "$bin" ] && [ -d "$root/target/debug/.fingerprint" ]; then
-    mkdir -p "$bin/deps"
-    cp -a "$root/target/debug/build" "$root/target/debug/.fingerprint" "$bin"
-    # Hard links, because a second copy of the libraries would need some gigabytes.
-    find "$root/target/debug/deps" -type f ! -name '*polyserve*' \( -name '*.d' -o -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' \) \
-        -exec cp -al -t "$bin/deps" {} +
-fi
+[ -d "$bin" ] || (cd "$root" && take_built "$CARGO_TARGET_DIR")
 # The build has the features of the tests in ci/test.sh, so that their dependencies are not built again. Other crates also
 # have tests with the name `kit`; the kit over the catalog is in `polyserve`.
 kit=$(cargo build -q --workspace --features "$features" --bin polyserve --test kit --message-format=json |

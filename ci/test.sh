@@ -5,10 +5,11 @@
 # The last lines are those of the test runner.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+has_checks=no
 case ${1-} in
     '') minutes=25 list=whole ;;
     quick) minutes=6 list=quick ;;
-    checked) minutes=30 list=whole ;;
+    checked) minutes=30 list=whole has_checks=yes ;;
     *) echo "usage: ci/test.sh [quick|checked]" >&2; exit 2 ;;
 esac
 echo "About $minutes minutes on 2 cores with an empty target directory, less with a full one."
@@ -71,14 +72,13 @@ print(*sorted(names - set(sys.argv[1:])), sep="\n")
 ' "${longest[@]}" "${long[@]}"
 }
 
-# The static checks have a directory of their own for what they build, so that the two do not wait for each other. A process group of its
-# own, so that all of it ends with this script, and the same session, in which priorities count.
+# The static checks have a directory of their own for what they build, so that the two do not wait for each other. They begin with what
+# is built for the tests, except the lints, which are a step. A process group of its own, so that all of it ends with this script, and the
+# same session, in which priorities count.
 checks=
 start_checks() {
-    mkdir -p target
-    cargo --version >/dev/null # the pinned toolchain is installed by one process
     set -m
-    CARGO_TARGET_DIR=target/check nice -n 15 ci/check.sh >target/check.log 2>&1 </dev/null &
+    LINTED=yes CARGO_TARGET_DIR=target/check nice -n 15 ci/check.sh >target/check.log 2>&1 </dev/null &
     checks=$!
     set +m
     trap 'kill -- -$checks 2>/dev/null || true' EXIT
@@ -149,6 +149,8 @@ whole() {
     step first_command
     # All programs, and all tests.
     step cargo test --workspace --features "$features" --no-run
+    [ "$has_checks" = no ] || step start_checks
+    [ "$has_checks" = no ] || step ci/lints.sh
     FEATURES=$features step ci/conformance.sh --check
     step ci/docs.sh
     step "$programs/examples/custom_server"
@@ -187,5 +189,4 @@ quick() {
     RUST_TEST_THREADS=$threads step cargo test --workspace --lib --bins --no-fail-fast
 }
 
-[ "${1-}" != checked ] || start_checks
 steps "$list"
