@@ -57,78 +57,94 @@ kit() {
     done
 }
 
-# Programs of tests that take most of the time, and mostly wait: the tests run in three parts at a time.
-longest=(kit)
-long=(engines flaws)
+# test_programs: prints the directory and the path of each program of tests, the longest first. It builds them.
+test_programs() {
+    cargo test --workspace --features "$features" --tests --no-run --message-format=json 2>/dev/null | python3 -c '
+import json, os, sys
 
-# others: prints the names of the other programs of tests, each once.
-others() {
-    cargo metadata --locked --format-version 1 --no-deps | python3 -c '
-import json, sys
-
-targets = [target for package in json.load(sys.stdin)["packages"] for target in package["targets"]]
-names = {target["name"] for target in targets if "test" in target["kind"]}
-print(*sorted(names - set(sys.argv[1:])), sep="\n")
-' "${longest[@]}" "${long[@]}"
+LONGEST = ["kit", "engines", "cli", "flaws", "polyserve_bench", "polyserve_durable"]
+found = []
+for message in map(json.loads, sys.stdin):
+    if message.get("executable") and message["profile"]["test"]:
+        name, package = message["target"]["name"], os.path.dirname(message["manifest_path"])
+        place = LONGEST.index(name) if name in LONGEST else len(LONGEST)
+        found.append((place, package, message["executable"]))
+for _, package, program in sorted(found):
+    print(package, program)
+'
 }
 
+# What runs beside the steps: each in a process group of its own, so that all of it ends with this script, and in the same session, in which
+# priorities count.
+beside=()
+trap 'for group in "${beside[@]}"; do kill -- "-$group" 2>/dev/null || true; done' EXIT
+
 # The static checks have a directory of their own for what they build, so that the two do not wait for each other. They begin with what
-# is built for the tests, except the lints, which are a step. A process group of its own, so that all of it ends with this script, and the
-# same session, in which priorities count.
+# is built for the tests, except the lints, which are a step.
 checks=
 start_checks() {
     set -m
     LINTED=yes CARGO_TARGET_DIR=target/check nice -n 15 ci/check.sh >target/check.log 2>&1 </dev/null &
     checks=$!
     set +m
-    trap 'kill -- -$checks 2>/dev/null || true' EXIT
+    beside+=("$checks")
 }
 
 # Waits for the static checks, and prints what they printed.
 checked() {
     local passed=yes
     wait "$checks" || passed=
-    trap - EXIT
     cat target/check.log
     [ "$passed" ]
 }
 
-# Tests everything in the workspace, and the examples of the documentation after the rest. A test that fails is run again, alone: other
-# work on a machine with few cores can make a correct server late. A test that fails twice fails, as do more than five tests, and all
-# failures are printed.
-tests() {
-    local logs=target/tests output=target/tests/all.log failures=0 name target ran part rest=() parts=()
-    local test=(cargo test --workspace --features "$features" --no-fail-fast)
+# run_tests: runs all programs of tests, and some of them at a time, because most tests wait. Each has a log.
+run_tests() {
+    local package program running=0
+    while read -r package program; do
+        if [ $running = $((1 + $(nproc))) ]; then
+            wait -n || true
+        else
+            running=$((running + 1))
+        fi
+        { cd "$package" && "$program" >"$logs/${program##*/}.log" 2>&1 </dev/null || echo "$package $program" >>"$logs/failed"; } &
+    done <"$logs/programs"
+    wait
+}
+
+logs=$PWD/target/tests
+tests=
+# start_tests: starts the tests. Those of the documentation run beside them.
+start_tests() {
+    rm -rf "$logs"
     mkdir -p "$logs"
-    mapfile -t rest < <(others)
-    "${test[@]}" "${longest[@]/#/--test=}" >"$logs/longest.log" 2>&1 &
-    parts+=($!)
-    "${test[@]}" "${long[@]/#/--test=}" >"$logs/long.log" 2>&1 &
-    parts+=($!)
-    "${test[@]}" --lib --bins "${rest[@]/#/--test=}" 2>&1 | tee "$output" || failures=1
-    for part in "${parts[@]}"; do wait "$part" || failures=1; done
-    cat "$logs/longest.log" "$logs/long.log" | tee -a "$output"
+    test_programs >"$logs/programs"
+    set -m
+    TEST_ENGINES=required RUST_TEST_THREADS=$threads run_tests </dev/null &
+    tests=$!
+    set +m
+    beside+=("$tests")
+}
+
+# Prints what the tests printed. A test that fails is run again, alone: other work on a machine with few cores can make a correct server
+# late. A test that fails twice fails, as do more than five tests, and all failures are printed.
+tests() {
+    wait "$tests"
+    cat "$logs"/*.log
     [ -z "$checks" ] || checked || return 1
-    "${test[@]}" --doc 2>&1 | tee -a "$output" || failures=1
-    [ $failures = 1 ] || return 0
-    local failed targets
-    mapfile -t failed < <(sed -n 's/^test \(.*[^ ]\) *\.\.\. FAILED$/\1/p' "$output" | sort -u)
-    mapfile -t targets < <(sed -n 's/^ *`-p [^ ]* \(--.*\)`$/\1/p' "$output" | sort -u)
-    [ ${#failed[@]} -gt 0 ] && [ ${#failed[@]} -le 5 ] || return 1
-    printf 'failed among others, and runs again alone: %s\n' "${failed[@]}"
-    local -A has_run=()
-    for name in "${failed[@]}"; do
-        ran=
-        for target in "${targets[@]}"; do
-            # shellcheck disable=SC2086  # a target is an option and its value
-            cargo test --workspace --features "$features" $target -- --exact "$name" >"$output" 2>&1 ||
-                { cat "$output"; return 1; }
-            ! grep -qE '^test .* \.\.\. ok$' "$output" || { ran=1 has_run[$target]=1; grep '^test ' "$output"; }
+    [ -e "$logs/failed" ] || return 0
+    local package program name failed
+    grep -hE '^test .* \.\.\. FAILED$' "$logs"/*.log >&2 || true
+    [ "$(cat "$logs"/*.log | grep -cE '^test .* \.\.\. FAILED$')" -le 5 ] || return 1
+    while read -r package program; do
+        mapfile -t failed < <(sed -n 's/^test \(.*[^ ]\) *\.\.\. FAILED$/\1/p' "$logs/${program##*/}.log")
+        [ ${#failed[@]} -gt 0 ] || { echo "$program ended without naming a test" >&2; return 1; }
+        for name in "${failed[@]}"; do
+            echo "failed among others, and runs again alone: $name"
+            (cd "$package" && TEST_ENGINES=required "$program" --exact "$name") >"$logs/again" 2>&1 || { cat "$logs/again"; return 1; }
+            grep -E '^test .* \.\.\. ok$' "$logs/again" || { echo "$name did not run" >&2; return 1; }
         done
-        [ -n "$ran" ] || { echo "$name did not run" >&2; return 1; }
-    done
-    # A target that failed without a failed test was ended by a signal.
-    [ ${#has_run[@]} = ${#targets[@]} ] || { echo "a program of tests ended without naming a test" >&2; return 1; }
+    done <"$logs/failed"
 }
 
 # The first command of the README: in the release profile, with no other features.
@@ -147,7 +163,8 @@ threads=${RUST_TEST_THREADS:-$((3 * $(nproc)))}
 whole() {
     step tools_installed
     step first_command
-    # All programs, and all tests.
+    # All programs, and all tests. With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis
+    # Cluster and PostgreSQL, on loopback.
     step cargo test --workspace --features "$features" --no-run
     [ "$has_checks" = no ] || step start_checks
     [ "$has_checks" = no ] || step ci/lints.sh
@@ -178,9 +195,9 @@ whole() {
     step ci/browser.sh
     step ci/models.sh short
     step ci/registry.sh
-    # With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis Cluster and
-    # PostgreSQL, on loopback.
-    TEST_ENGINES=required RUST_TEST_THREADS=$threads step tests
+    step start_tests
+    step cargo test --workspace --features "$features" --doc
+    step tests
 }
 
 quick() {
