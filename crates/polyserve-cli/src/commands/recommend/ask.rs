@@ -14,7 +14,7 @@ use polyserve_bench::recommend::workload::{
 use super::args::RecommendArgs;
 use crate::commands::memory::bytes;
 use crate::commands::service::RequestedService;
-use crate::commands::times::time as time_of;
+use crate::commands::times::time;
 
 /// The source of values that no flag gives.
 enum Source {
@@ -108,9 +108,12 @@ pub(super) fn workload(
         }
     };
     let entities = if service.is_some() { &Source::Defaults } else { &source };
-    let wait = time(args.wait, entities, "How long does a request wait for another service? (0s, 5ms)", "0s")?;
-    let p99 = time(args.p99.or(args.goal), &source, "Max latency of 99 % of the requests? (none, 10ms)", "none")?;
-    let memory = memory(args.memory.store_memory, entities)?;
+    let wait = ["--wait", "How long does a request wait for another service? (0s, 5ms)", "0s"];
+    let wait = limit(args.wait, entities, wait, time)?;
+    let p99 = ["--p99", "Max latency of 99 % of the requests? (none, 10ms)", NONE];
+    let p99 = limit(args.p99.or(args.goal), &source, p99, time)?;
+    let memory = ["--store-memory", "Max memory for the entities? (none, 64MiB)", NONE];
+    let memory = limit(args.memory.store_memory, entities, memory, bytes)?;
     if matches!(source, Source::Defaults) {
         defaulted.extend((service.is_none() && args.wait.is_none()).then(|| String::from("--wait 0s")));
         defaulted.extend(p99.is_none().then(|| String::from("no --p99")));
@@ -149,29 +152,20 @@ pub(super) fn workload(
 /// The answer that sets no limit.
 const NONE: &str = "none";
 
-/// Returns the memory limit that was given or answered, in bytes; `None` without one.
-fn memory(given: Option<u64>, source: &Source) -> anyhow::Result<Option<u64>> {
-    const QUESTION: &str = "Max memory for the entities? (none, 64MiB)";
-    let (None, Source::Terminal) = (given, source) else { return Ok(given) };
-    let parse = |text: &str| if text == NONE { Ok(None) } else { bytes(text).map(Some) };
-    let answer: String = Input::new()
-        .with_prompt(QUESTION)
-        .default(NONE.to_owned())
-        .validate_with(|text: &String| parse(text).map(drop))
-        .interact_text()
-        .context("--store-memory was not answered")?;
-    parse(&answer).map_err(|expected| Misuse(format!("--store-memory {answer}: {expected}")).into())
-}
-
-/// Returns the time that was given or answered; `None` without one.
-fn time(given: Option<Duration>, source: &Source, question: &str, default: &str) -> anyhow::Result<Option<Duration>> {
-    let (None, Source::Terminal) = (given, source) else { return Ok(given) };
-    let parse = |text: &str| if text == NONE { Ok(None) } else { time_of(text).map(Some) };
+/// Returns what was given or answered; `None` without a limit. `flag` is named if there is no answer.
+fn limit<T>(
+    given: Option<T>,
+    source: &Source,
+    [flag, question, default]: [&str; 3],
+    parse: fn(&str) -> Result<T, &'static str>,
+) -> anyhow::Result<Option<T>> {
+    let (None, Source::Terminal) = (&given, source) else { return Ok(given) };
+    let parse = |text: &str| if text == NONE { Ok(None) } else { parse(text).map(Some) };
     let answer: String = Input::new()
         .with_prompt(question)
         .default(default.to_owned())
         .validate_with(|text: &String| parse(text).map(drop))
         .interact_text()
-        .with_context(|| format!("{question} was not answered"))?;
-    parse(&answer).map_err(|why| Misuse(format!("{answer:?}: {why}")).into())
+        .with_context(|| format!("{flag} was not answered"))?;
+    parse(&answer).map_err(|expected| Misuse(format!("{flag} {answer}: {expected}")).into())
 }
