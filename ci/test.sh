@@ -126,12 +126,15 @@ start_tests() {
     beside+=("$tests")
 }
 
-# Prints what the tests printed. A test that fails is run again, alone: other work on a machine with few cores can make a correct server
-# late. A test that fails twice fails, as do more than five tests, and all failures are printed.
+# Prints what the static checks printed, and then what the tests printed: the last lines are those of the tests. A test that fails is run
+# again, alone: other work on a machine with few cores can make a correct server late. A test that fails twice fails, as do more than five
+# tests, and all failures are printed.
 tests() {
     wait "$tests"
+    local passed=yes
+    [ -z "$checks" ] || checked || passed=
     cat "$logs"/*.log
-    [ -z "$checks" ] || checked || return 1
+    [ "$passed" ] || { echo "ci/check.sh failed: see before the tests" >&2; return 1; }
     [ -e "$logs/failed" ] || return 0
     local package program name failed
     grep -hE '^test .* \.\.\. FAILED$' "$logs"/*.log >&2 || true
