@@ -36,8 +36,6 @@ impl Connection {
             buffers.http.input_is_full = count == buffers.input.len() || tls.has_part();
             self.session_step = self.session.receive(&buffers.tls.plain, &mut server.http.turn(&mut buffers.http));
             buffers.tls.clear_plain();
-        } else {
-            turn.buffers.http.queued_since = None; // no request takes it
         }
         if received.failed {
             turn.buffers.http.clear();

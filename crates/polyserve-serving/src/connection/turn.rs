@@ -64,6 +64,8 @@ impl<'a> Turn<'a> {
     pub(super) fn note_arrival(&mut self, is_start: bool) {
         if self.ready_since.is_some() || self.queued_since.is_some() || self.server.http.admission.is_some() {
             self.note_known_arrival(is_start);
+        } else {
+            self.buffers.http.queued_since = None; // it may be that of the connection before
         }
     }
 
@@ -71,8 +73,7 @@ impl<'a> Turn<'a> {
     fn note_known_arrival(&mut self, is_start: bool) {
         let since = || self.ready_since.or_else(|| self.queued_since?.instant());
         let arrived = if is_start { since() } else { None };
-        // Only a hook takes it. What is not taken would be that of the next connection, which may be of another server.
-        self.buffers.http.queued_since = arrived.filter(|_| self.server.http.on_answer.is_some());
+        self.buffers.http.queued_since = arrived;
         if self.server.http.admission.is_some() {
             self.buffers.http.set_arrived(arrived.unwrap_or_else(self.clock));
         }

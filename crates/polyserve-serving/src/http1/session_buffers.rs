@@ -26,8 +26,8 @@ pub struct SessionBuffers {
     pub(super) others_wait: bool,
     /// The time since which the present connection has input. Set for a server with an overload policy only.
     pub(super) arrived: Option<Instant>,
-    /// The time since which the connection waited for this turn. Set before a read if an overload policy or a hook needs it, and the
-    /// server knows it.
+    /// The time since which the connection waited for this turn, if the server knows it. Set at each read if an overload policy or a hook
+    /// needs it.
     pub(crate) queued_since: Option<Instant>,
     /// When the present batch began, if the server has read the clock.
     pub(super) now: Option<Instant>,
