@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 
 /// The text of the file of this name.
-pub fn file(name: &str) -> Option<&'static str> {
+pub(crate) fn file(name: &str) -> Option<&'static str> {
     let files = [
         ("paper_matrix_get.csv", MATRIX_GET),
         ("paper_matrix_put.csv", MATRIX_PUT),
@@ -27,7 +27,7 @@ pub fn file(name: &str) -> Option<&'static str> {
 /// # Errors
 ///
 /// Returns an error if the file does not have the columns of `T`.
-pub fn rows<T: DeserializeOwned>(text: &str) -> anyhow::Result<Vec<T>> {
+pub(crate) fn rows<T: DeserializeOwned>(text: &str) -> anyhow::Result<Vec<T>> {
     let rows = csv::Reader::from_reader(text.as_bytes()).into_deserialize();
     rows.collect::<Result<_, _>>().context("the published figures")
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A task of an observation; times are from its first task's start.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scheduled {
+pub(crate) struct Scheduled {
     /// The number of the task.
     pub task: usize,
     /// When it was submitted; this may be before the first task's start.
@@ -29,7 +29,7 @@ impl Scheduled {
 
 /// The duration and the CPU time of a task that runs alone: medians of single runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Alone {
+pub(crate) struct Alone {
     /// The duration, in milliseconds.
     pub d1_ms: f64,
     /// The CPU time, in milliseconds.
@@ -39,7 +39,7 @@ pub struct Alone {
 /// The figures of an observation, to three digits behind the point. Percentages are of the sum of the durations, except the
 /// profit.
 #[derive(Clone, Copy, Debug)]
-pub struct TaskFigures {
+pub(crate) struct TaskFigures {
     /// The mean of the durations.
     pub mean_duration_ms: f64,
     /// Their standard deviation, `sqrt(sum of squares / (n - 1))`; 0 for one task.

@@ -166,6 +166,7 @@ const REFUSED: &[(&str, &str)] = &[
         "no contestant of this name can be the baseline",
     ),
     ("bench keys --set mode.slice=1ms", "slice: it must be from 10ms to 1h"),
+    ("bench keys --name=x", "--out"),
     ("bench keys --client-cores=1000", "there is no core 1000"),
     ("bench rates --set sweep.rate_percent=[101]", "rate_percent: it must be from 1 to 100 per cent"),
     ("bench rates --set mode.rate=5.0", "rate_percent: there is a `rate`, too"),

@@ -6,29 +6,25 @@ use super::prelude::*;
 fn ask_until_the_end(addr: SocketAddr, max_wait: Duration, (fields, batch): (&str, usize), answered: &AtomicU64) {
     let body = pattern(3_000);
     let bytes = with_body("POST", "/", fields, &body).repeat(batch);
-    let exchanged = reconnecting(
-        addr,
-        max_wait,
-        || true,
-        |client| {
-            let _ = client.send(&bytes); // an error: the server has closed an idle connection
-            let mut answer = || {
-                let received = client.receive();
-                if let Ok(response) = &received {
-                    assert!(response.status == 200 && response.body == body, "{}", client.show());
-                    answered.fetch_add(1, Ordering::SeqCst);
-                }
-                received
-            };
-            let mut last = answer()?;
-            for _ in 1..batch {
-                if !last.closes() {
-                    last = answer()?;
-                }
+    let always = || true;
+    let exchanged = reconnecting(addr, max_wait, always, |client| {
+        let _ = client.send(&bytes); // an error: the server has closed an idle connection
+        let mut answer = || {
+            let received = client.receive();
+            if let Ok(response) = &received {
+                assert!(response.status == 200 && response.body == body, "{}", client.show());
+                answered.fetch_add(1, Ordering::SeqCst);
             }
-            Ok(last)
-        },
-    );
+            received
+        };
+        let mut last = answer()?;
+        for _ in 1..batch {
+            if !last.closes() {
+                last = answer()?;
+            }
+        }
+        Ok(last)
+    });
     exchanged.expect_err("only its end ends the loop");
 }
 

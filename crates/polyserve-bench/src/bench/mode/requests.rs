@@ -24,8 +24,8 @@ use crate::turn::{Contestant, Instrument, Rate, check_contracts, half_of_slowest
 pub(crate) const RATE: &str = "rate";
 /// The `kind` of a [`CellBound`]'s line.
 pub(crate) const BOUND: &str = "bound";
-/// The `kind` of the line of `OtherProcesses`.
-pub const OTHERS: &str = "other_processes";
+/// The `kind` of the line of [`OtherProcesses`].
+pub(crate) const OTHERS: &str = "other_processes";
 
 /// What a mode of requests reads of a definition.
 pub(super) const READS: ReadKeys = ReadKeys {

@@ -201,7 +201,7 @@ fn figures_of(outcome: &RoundOutcome) -> NamedFigures {
 /// # Errors
 ///
 /// Returns an error if a line does not have its fields.
-pub fn rounds(records: &Records) -> anyhow::Result<Vec<ScenarioRound>> {
+pub(crate) fn rounds(records: &Records) -> anyhow::Result<Vec<ScenarioRound>> {
     let all: Vec<ScenarioRound> = records.facts(ROUND)?;
     let last = |key: &Key| all.iter().rfind(|round| round.key == *key).cloned();
     Ok(distinct(records.samples().map(|(key, _)| key)).into_iter().filter_map(last).collect())
@@ -212,7 +212,7 @@ pub fn rounds(records: &Records) -> anyhow::Result<Vec<ScenarioRound>> {
 /// # Errors
 ///
 /// Returns an error if a line does not have its fields.
-pub fn errors(records: &Records) -> anyhow::Result<Vec<ScenarioErrors>> {
+pub(crate) fn errors(records: &Records) -> anyhow::Result<Vec<ScenarioErrors>> {
     let rounds = rounds(records)?;
     let wrong = records.samples().filter_map(|(key, sample)| {
         let figure = |name: &str| sample.figures.get(name).map(|figure| *figure as u64);
@@ -237,7 +237,7 @@ impl fmt::Display for ScenarioErrors {
 }
 
 /// The answer in a sentence.
-pub fn answer(records: &Records) -> anyhow::Result<String> {
+pub(crate) fn answer(records: &Records) -> anyhow::Result<String> {
     let contestants = distinct(records.samples().map(|(key, _)| &key.contestant)).len() as u64;
     let errors = errors(records)?;
     let wrong = distinct(errors.iter().map(|errors| format!("`{}`", errors.key.contestant)));

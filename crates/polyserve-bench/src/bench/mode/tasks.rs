@@ -213,7 +213,7 @@ pub(crate) fn calibration_of<'a>(calibrations: &'a [Calibration], contestant: &s
 }
 
 /// The duration and the CPU time of a contestant's task alone, before or after the rounds: medians.
-pub fn alone(singles: &[Single], contestant: &str, after: bool) -> Option<Alone> {
+pub(crate) fn alone(singles: &[Single], contestant: &str, after: bool) -> Option<Alone> {
     let own = singles.iter().filter(|single| single.contestant == contestant && single.after == after);
     let (mut durations, mut cpus): (Vec<f64>, Vec<f64>) = own.map(|single| (single.duration_ms, single.cpu_ms)).unzip();
     (!durations.is_empty()).then(|| Alone { d1_ms: median(&mut durations), cpu1_ms: median(&mut cpus) })
@@ -464,7 +464,7 @@ fn verified(answer: TaskAnswer, sequences: &[Sequence], steps: u64) -> Result<Ta
 }
 
 /// The figures of tasks, by their names. `threads` is the largest number of threads, `others` the share of other processes.
-pub fn named(
+pub(crate) fn named(
     of: &TaskFigures,
     schedule: &[Scheduled],
     alone: Alone,

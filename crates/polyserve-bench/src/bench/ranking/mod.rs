@@ -276,7 +276,7 @@ fn cost(own: &NamedFigures) -> Option<f64> {
 }
 
 /// The p99; infinite without an answer.
-pub fn p99(own: &NamedFigures) -> Option<f64> {
+pub(crate) fn p99(own: &NamedFigures) -> Option<f64> {
     latency(own, figures::P99_US)
 }
 
