@@ -30,7 +30,7 @@ pub struct Load {
     pub pace: Pace,
     /// The spacing of an open loop's requests. Default: Poisson.
     pub arrivals: Arrivals,
-    /// Open loop: the clients send refused and unanswered requests again. Such requests are no failures. Needs kept connections with one
+    /// The clients send refused and unanswered requests again. Such requests are no failures. Needs kept connections with one
     /// request at a time, and a time as the length. Default none.
     pub retry: Option<Retry>,
     /// How connections are used. Default: kept connections, one request at a time.
@@ -160,10 +160,9 @@ impl Load {
             within("pipeline", pipeline, MAX_PIPELINED)?;
         }
         if let Some(retry) = &self.retry {
-            let is_suited = matches!(self.pace, Pace::Rate(_))
-                && self.usage == Usage::KeepAlive { pipeline: 1 }
-                && matches!(self.length, RunLength::Time(_));
-            let misuse = "clients that retry need a rate, kept connections without pipelining, and a time";
+            let is_timed = matches!(self.length, RunLength::Time(_));
+            let is_suited = self.usage == Usage::KeepAlive { pipeline: 1 } && is_timed;
+            let misuse = "clients that retry need kept connections without pipelining, and a time";
             let misuse = if is_suited { retry.misuse() } else { Some(misuse.into()) };
             misuse.map_or(Ok(()), reject)?;
         }
@@ -216,7 +215,7 @@ mod tests {
         refused("65 threads", |l| l.threads = 65);
         refused("rate", |l| l.pace = Pace::Rate(f64::NAN));
         refused("rate", |l| l.pace = Pace::Rate(0.0));
-        refused("retry", |l| l.retry = Some(Retry::default()));
+        refused("retry", |l| (l.length, l.retry) = (RunLength::Requests(1), Some(Retry::default())));
         refused("attempts", |l| {
             (l.pace, l.retry) = (Pace::Rate(1.0), Some(Retry::default().with(|retry| retry.attempts = 0)));
         });

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::report::{histogram, quantiles};
 
-/// What the clients of an open loop do after a 503, or without an answer within [`Load::timeout`](crate::Load::timeout): they send
+/// What clients do after a 503, or without an answer within [`Load::timeout`](crate::Load::timeout): they send
 /// the request again. Clients that do so keep a server overloaded (Bronson et al., "Metastable failures in distributed systems",
 /// HotOS 2021).
 ///

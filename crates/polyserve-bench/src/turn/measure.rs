@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::{Shape, Shutdown};
-use polyserve_load::{Arrivals, CpuSource, Load, LoadProgress, Pace, Report, RunLength, Traffic, Usage, prefill_for};
+use polyserve_load::{
+    Arrivals, CpuSource, Load, LoadProgress, Pace, Report, Retry, RunLength, Traffic, Usage, prefill_for,
+};
 
 use super::contestant::Contestant;
 use super::sample::{Sum, behind_share, microseconds};
@@ -170,6 +172,17 @@ impl Instrument {
     /// up. Returns why the contestant has no figures. Errors of this type's functions mean nothing once [`stop`](Self::stop)
     /// has begun.
     pub(crate) fn start<'a>(&self, contestant: &'a Contestant, round: usize) -> Result<ContestantSession<'a>, Absence> {
+        self.start_with(contestant, round, None)
+    }
+
+    /// Starts a session, as [`start`](Self::start) does, of a server that may refuse requests. With `retry`, a refused request of the
+    /// load that verifies is sent again.
+    pub(crate) fn start_with<'a>(
+        &self,
+        contestant: &'a Contestant,
+        round: usize,
+        retry: Option<Retry>,
+    ) -> Result<ContestantSession<'a>, Absence> {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
         let (resident_bytes, probes) = (None, Probes::default());
@@ -178,20 +191,22 @@ impl Instrument {
         let part = (round as u64) << PART_BITS;
         let mut session =
             ContestantSession { contestant, process, load, part, counts, resident_bytes, probes, sum, latency };
-        let verified = self.verify(&mut session);
+        let verified = self.verify(&mut session, retry);
         verified.map_err(|absence| session.process.explain(absence))?;
         Ok(session)
     }
 
-    fn verify(&self, session: &mut ContestantSession<'_>) -> Result<(), Absence> {
+    fn verify(&self, session: &mut ContestantSession<'_>, retry: Option<Retry>) -> Result<(), Absence> {
         if session.contestant.keeps_entities {
             session.counts.answers += prefill_for(&session.load)?;
         }
         let pid = session.process.pid();
         session.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
-        let verifying = session.next_load().with(|load| load.length = RunLength::Time(self.warm_up));
+        let verifying =
+            session.next_load().with(|load| (load.length, load.retry) = (RunLength::Time(self.warm_up), retry));
         for _ in 0..PROBED_LOADS {
             let (verified, probes) = self.run_probed(&verifying, pid)?;
+            check_retried(&verified)?;
             session.counts.add(&verified);
             session.probes = probes;
             if probes.loaded_bytes.is_some() || self.stop.is_begun() {
@@ -361,6 +376,18 @@ pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&LoadProgress)) -> 
         return Err(Absence::wrong(format!("{} requests were never answered", report.unfinished)));
     }
     Ok(report)
+}
+
+/// Returns an absence if clients that retry had no right answer, or no further attempt for a request. Such a load has no failures.
+fn check_retried(report: &Report) -> Result<(), Absence> {
+    match &report.retry {
+        Some(retry) if retry.given_up > 0 => {
+            let why = format!("{} requests were refused or not answered at each attempt", retry.given_up);
+            Err(Absence::wrong(why))
+        }
+        Some(_) if report.answered + report.answered_late == 0 => Err(Absence::wrong("no request was answered")),
+        _ => Ok(()),
+    }
 }
 
 /// Returns an absence if a server that can hold all connections closed kept ones without announcing it, so that requests had to

@@ -53,6 +53,16 @@ fn a_refused_request_is_good_later() {
     assert!(late.good == 0 && late.late > 0, "{late:?}");
 }
 
+/// Verification of a server that may refuse: the answers are checked, and a refusal is no failure.
+#[test]
+fn a_closed_loop_sends_refused_requests_again() {
+    let right = right();
+    let target = serve(move |number, stream| send(stream, if number % 2 == 0 { REFUSAL } else { &right }));
+    let all = retried(&load(target, |retry| retry.attempts = 100).with(|load| load.pace = Pace::Closed));
+    assert_eq!((all.rejected, all.given_up, all.timeouts), (all.retries, 0, 0), "{all:?}");
+    assert!(all.good > 0 && all.retries > 0, "{all:?}");
+}
+
 #[test]
 fn a_client_without_an_answer_in_time_sends_its_request_again() {
     let (release, latch) = mpsc::channel::<()>();

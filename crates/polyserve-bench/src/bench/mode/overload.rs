@@ -39,6 +39,8 @@ const PROBES: u32 = 30;
 const NORMAL_PROBES: u32 = 3;
 /// A server is normal if the p99 is at most this multiple of the unloaded one.
 const NORMAL_P99: f64 = 3.0;
+/// The max number of times that a request is sent to verify a server with a policy.
+const VERIFYING_ATTEMPTS: u32 = 5;
 /// The start of a load that does not count.
 const RAMP: Duration = Duration::from_millis(500);
 
@@ -195,7 +197,8 @@ impl Turns for OverloadTurns {
         let unloaded = self.unloaded(key)?;
         let percent = key.cell.get(&SweepAxis::LoadPercent).and_then(CellValue::number).unwrap_or(100);
         let offered = unloaded.capacity_per_s * percent as f64 / 100.0;
-        let mut session = start(instrument, contestant, key.round)?;
+        let retry = has_policy(&key.cell).then(verifying);
+        let mut session = start(instrument, contestant, key.round, retry)?;
         let overload = session.next_load().with(|load| {
             load.connections = instrument.connections;
             load.threads = instrument.client_cores.count().min(load.connections);
@@ -210,18 +213,25 @@ impl Turns for OverloadTurns {
     }
 }
 
-/// Starts a contestant. Its entities are put, and it is verified, over one connection: a policy does not refuse that.
+/// The clients that verify a server with a policy. A policy may refuse even the only request: after a pause of the machine it has
+/// waited for long.
+fn verifying() -> Retry {
+    Retry::default().with(|retry| retry.attempts = VERIFYING_ATTEMPTS)
+}
+
+/// Starts a contestant. Its entities are put, and it is verified, over one connection.
 fn start<'a>(
     instrument: &Instrument,
     contestant: &'a Contestant,
     round: usize,
+    retry: Option<Retry>,
 ) -> Result<ContestantSession<'a>, Absence> {
-    Instrument { connections: 1, ..instrument.clone() }.start(contestant, round)
+    Instrument { connections: 1, ..instrument.clone() }.start_with(contestant, round, retry)
 }
 
 /// The capacity of a contestant, and its p99 at a tenth of that rate, in microseconds.
 fn measure_unloaded(instrument: &Instrument, contestant: &Contestant) -> Result<(f64, f64), Absence> {
-    let mut session = start(instrument, contestant, 0)?;
+    let mut session = start(instrument, contestant, 0, None)?;
     // A closed loop of few connections: each is answered in time.
     let closed = session.next_load().with(|load| {
         (load.connections, load.threads) = (PROBE_CONNECTIONS, 1);
