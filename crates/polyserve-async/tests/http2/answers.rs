@@ -7,7 +7,7 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use polyserve_async::TokioHyper;
-use polyserve_conformance::client::Client;
+use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::{Answer, AnswerHook, Drain, Echo, EntityService, Reply, ServerConfig, ServerExt as _, Service};
 use polyserve_memory::StdMutex;
 
@@ -262,6 +262,23 @@ fn the_preface_is_recognised_if_http2_is_on() {
     let mut client = Client::connect(without_http2.local_addr(), MAX_WAIT).expect("it accepts");
     client.send(PREFACE).expect("it takes it");
     client.expect_last(400);
+}
+
+/// An invalid preface ends the connection (RFC 9113, 3.4): it is refused as HTTP/1.1, or if its wrong part comes later, without an answer.
+#[test]
+fn an_invalid_preface_ends_the_connection() {
+    const INVALID: &[u8] = b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n";
+    let running = serve(Arc::new(Echo), |_| ());
+    let connect = || Client::connect(running.local_addr(), MAX_WAIT).expect("it accepts");
+    let mut client = connect();
+    client.send(INVALID).expect("it takes it");
+    client.expect_last(400);
+    let mut client = connect();
+    client.send(&INVALID[..18]).expect("it takes it");
+    client.peek().expect("it sends its settings");
+    client.send(&INVALID[18..]).expect("it takes it");
+    let (answer, ending) = client.end();
+    assert_eq!((answer.get(3), ending), (Some(&4), Ending::Closed), "{}", answer.escape_ascii());
 }
 
 #[test]
