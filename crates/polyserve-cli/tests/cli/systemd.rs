@@ -6,11 +6,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use polyserve_conformance::tls::TestAuthority;
+use polyserve_conformance::client::Client;
+use polyserve_conformance::tls::{TestAuthority, forget, trust};
 use rustix::process::Signal;
 
 use super::{Dir, MAX_WAIT, Serving, ask, get, has, polyserve, text};
@@ -122,17 +124,26 @@ fn tells_systemd(watchdog: Duration, at_start: &[&str]) {
 /// Long next to the pauses of a busy machine.
 const WATCHDOG: Duration = Duration::from_secs(3);
 
-/// Checks that a server is reported as alive again and again, with a client that keeps its connection.
+/// Checks that a server is reported as alive again and again, with a client that keeps its connection. `tls`: what the client trusts, and
+/// its certificate, if the server speaks TLS.
 #[track_caller]
-fn stays_alive(args: &str, host: &str) {
+fn stays_alive(args: &str, host: &str, tls: Option<Arc<rustls::ClientConfig>>) {
     let told = Told::new();
     let serving = told.serving(WATCHDOG / 3, &format!("--server {args}"));
     assert_eq!([told.next(), told.next()], ["READY=1", "WATCHDOG=1"], "{args}");
-    let mut kept = TcpStream::connect(serving.addr).expect("it listens");
-    kept.write_all(format!("GET /1 HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).expect("it reads");
+    let has_tls = tls.is_some();
+    if let Some(config) = tls {
+        trust(serving.addr, config, std::net::IpAddr::from([127, 0, 0, 1]).into());
+    }
+    let mut kept = Client::connect(serving.addr, MAX_WAIT).expect("it listens, and speaks TLS if the client does");
+    kept.send(format!("GET /1 HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).expect("it reads");
+    if has_tls {
+        kept.expect(404);
+    }
     for _ in 0..4 {
         assert_eq!(told.next(), "WATCHDOG=1", "{args}");
     }
+    forget(serving.addr); // another server may get the port
 }
 
 /// An idle server is alive, also if a client keeps its only worker with a connection, and if it asks for tokens, other hosts, certificates of
@@ -147,13 +158,13 @@ fn an_idle_server_is_alive() {
     dir.write("tokens", format!("alice read sha256:{}\n", "0".repeat(64)));
     let tls = format!("--tls-cert {dir}/cert.pem --tls-key {dir}/key.pem --tls-client-ca {dir}/ca.pem");
     let guarded = format!("--tokens {dir}/tokens --hosts example.org --overload static:1");
-    let servers = ["sequential", "leader_followers", "pool_server --workers 1", "tokio_hyper", "epoll"];
+    let client = authority.client(rustls::DEFAULT_VERSIONS, Some(&issued));
+    let kinds = [(String::new(), None), (tls, Some(client)), (guarded, None)];
     thread::scope(|scope| {
-        for args in servers
-            .iter()
-            .flat_map(|server| [String::new(), tls.clone(), guarded.clone()].map(|args| format!("{server} {args}")))
-        {
-            scope.spawn(move || stays_alive(&args, "example.org"));
+        for server in ["sequential", "leader_followers", "pool_server --workers 1", "tokio_hyper", "epoll"] {
+            for (args, client) in kinds.clone() {
+                scope.spawn(move || stays_alive(&format!("{server} {args}"), "example.org", client));
+            }
         }
     });
 }
@@ -166,7 +177,7 @@ fn a_server_that_refuses_is_alive() {
         "epoll --max-connections-per-peer 1",
         "tokio_tcp --max-head 64",
     ] {
-        stays_alive(args, "a");
+        stays_alive(args, "a", None);
     }
 }
 
