@@ -1,8 +1,9 @@
 //! `postgres`: a row for each entity in a table of PostgreSQL.
 //!
 //! Promises: linearizable on one primary, which acknowledges a write after it is on disk (settings `fsync` and
-//! `synchronous_commit`, which are on by default). A failover to a standby that replicates asynchronously may lose
-//! acknowledged writes.
+//! `synchronous_commit`, which are on by default; a store logs a warning if one is off when it opens). A failover to a standby that
+//! replicates asynchronously may lose acknowledged writes. If an operator ends the wait of a commit for a standby that replicates
+//! synchronously, the write is not acknowledged: it may have been done.
 //!
 //! * A row has the text of the id and the JSON of the entity, both of type `text`. A put is an upsert that tells
 //!   `Created` from `Replaced`. A write with a condition names, in its `WHERE`, the text of the entity that the condition

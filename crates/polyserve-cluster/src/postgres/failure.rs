@@ -57,6 +57,9 @@ pub(super) fn severity(error: &Error) -> Option<Severity> {
     error.as_db_error().and_then(DbError::parsed_severity)
 }
 
+/// The statement took longer than `transaction_timeout`, since PostgreSQL 17. The client library has no name for this code.
+const TRANSACTION_TIMEOUT: &str = "25P04";
+
 /// What an SQLSTATE means for the statement. A code alone does not tell: a server that panics as it writes its log has the code of a
 /// full disk, and the commit may be in that log.
 fn failure_of(code: &str, severity: Option<Severity>, is_complete: bool) -> fn(Source) -> EngineFailure {
@@ -75,7 +78,7 @@ fn failure_of(code: &str, severity: Option<Severity>, is_complete: bool) -> fn(S
         | SqlState::LOCK_NOT_AVAILABLE
         | SqlState::READ_ONLY_SQL_TRANSACTION => EngineFailure::NotDone,
         // Class 53: no room, no memory, too many connections. Class 57: an operator stopped it, or the server starts or ends.
-        _ if code.starts_with("53") || code.starts_with("57") => EngineFailure::NotDone,
+        _ if code.starts_with("53") || code.starts_with("57") || code == TRANSACTION_TIMEOUT => EngineFailure::NotDone,
         // Class 08: a connection failed, perhaps one between a pooler and the server.
         _ if code.starts_with("08") => EngineFailure::Unknown,
         // For example, an index holds at most about 2,700 bytes of an id.
@@ -118,9 +121,10 @@ mod tests {
         for code in ["08000", "08003", "08006", "08007", "08P01", "08X99", "40003", "57P02"] {
             assert!(matches!(failure(code, false), EngineFailure::Unknown(_)), "{code}");
         }
-        for code in
-            ["40001", "40P01", "55P03", "57014", "57P03", "57P05", "25006", "53000", "53100", "53200", "53300", "53X99"]
-        {
+        for code in [
+            "40001", "40P01", "55P03", "57014", "57P03", "57P05", "25006", "25P04", "53000", "53100", "53200", "53300",
+            "53X99",
+        ] {
             assert!(matches!(failure(code, true), EngineFailure::NotDone(_)), "{code}");
         }
         for code in ["23505", "42P01", "42501", "54001", "40002", "0A000", "22021"] {

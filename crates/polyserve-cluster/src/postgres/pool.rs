@@ -29,7 +29,7 @@ use tokio_postgres::{Client, Config, Error, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{classify, has_no_server, is_forgotten, not_open, severity};
-use super::session::{PoolSession, QUERIES, Query, Ran, ServerAddress, SessionPlace, is_direct, queries};
+use super::session::{PoolSession, QUERIES, Query, Ran, ServerAddress, SessionPlace, drive, is_direct, queries};
 use super::table;
 use crate::error::{EngineFailure, Source};
 use crate::limits::StoreLimits;
@@ -157,11 +157,10 @@ impl SessionPool {
             return Err(unanswered());
         }
         let hosts = self.hosts.iter().map(|host| connect_host(host, self.tls.as_ref(), self.timeout));
-        let OpenConnection { client, connection, server } = first_open(hosts, self.timeout).await?;
-        let place = Rc::new(SessionPlace::new(slot, server));
+        let OpenConnection { client, connection, server, unreplicated } = first_open(hosts, self.timeout).await?;
+        let place = Rc::new(SessionPlace::new(slot, server, unreplicated));
         self.places.borrow_mut().push(Rc::clone(&place));
         let (pool, of_connection) = (Rc::downgrade(&self), Rc::clone(&place));
-        // Reads and writes the socket, until the client is dropped and all statements are answered, or the connection fails.
         spawn_local(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a connection to PostgreSQL has ended");
@@ -226,9 +225,14 @@ impl SessionPool {
             return Err(EngineFailure::NotDone("the connection had ended".into()));
         }
         let mut ran = Ran::default();
+        let unreplicated = session.place.unreplicated.get();
         match session.run(query, &self.queries[query as usize], values, &mut ran).await {
             Ok(()) => {
                 if query.is_write() && ran.rows.is_some_and(|rows| rows > 0) {
+                    if session.place.unreplicated.get() > unreplicated {
+                        let why = "it is committed, and the wait for a standby was ended: a failover may lose it";
+                        return Err(EngineFailure::Unknown(why.into()));
+                    }
                     self.committed();
                 }
                 Ok(ran)
@@ -267,6 +271,7 @@ struct OpenConnection {
     client: Client,
     connection: PoolConnection,
     server: ServerAddress,
+    unreplicated: Rc<Cell<u64>>,
 }
 
 /// Connects to one of the addresses of a host.
@@ -276,17 +281,19 @@ async fn connect_host(
     timeout: Duration,
 ) -> Result<OpenConnection, EngineFailure> {
     let connect = async |config: Config| -> Result<OpenConnection, EngineFailure> {
+        let unreplicated = Rc::<Cell<u64>>::default();
+        let counted = Rc::clone(&unreplicated);
         let (client, connection): (_, PoolConnection) = match tls {
             None => {
                 let (client, connection) = config.connect(NoTls).await.map_err(not_open)?;
-                (client, Box::pin(connection))
+                (client, Box::pin(drive(connection, counted)))
             }
             Some(tls) => {
                 let (client, connection) = config.connect(tls.clone()).await.map_err(not_open)?;
-                (client, Box::pin(connection))
+                (client, Box::pin(drive(connection, counted)))
             }
         };
-        Ok(OpenConnection { client, connection, server: ServerAddress::of(&config) })
+        Ok(OpenConnection { client, connection, server: ServerAddress::of(&config), unreplicated })
     };
     let ([Host::Tcp(name)], []) = (host.get_hosts(), host.get_hostaddrs()) else { return connect(host.clone()).await };
     let port = host.get_ports().first().copied().unwrap_or(5_432);

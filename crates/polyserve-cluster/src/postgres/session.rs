@@ -1,7 +1,7 @@
 //! One connection, and the statements that run on it.
 
 use std::cell::{Cell, OnceCell};
-use std::future::{Ready, ready};
+use std::future::{Ready, poll_fn, ready};
 use std::io;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Du
 use tokio_postgres::config::Host;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Config, Error, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Row, SimpleQueryMessage, Statement};
 
 use crate::error::EngineFailure;
 
@@ -101,13 +101,15 @@ pub(super) struct SessionPlace {
     /// The index of its slot in the pool.
     pub(super) slot: usize,
     pub(super) server: ServerAddress,
+    /// The number of commits that did not wait for their standby to the end.
+    pub(super) unreplicated: Rc<Cell<u64>>,
     is_left: Cell<bool>,
     is_forgiven: Cell<bool>,
 }
 
 impl SessionPlace {
-    pub(super) fn new(slot: usize, server: ServerAddress) -> Self {
-        Self { slot, server, is_left: Cell::new(false), is_forgiven: Cell::new(false) }
+    pub(super) fn new(slot: usize, server: ServerAddress, unreplicated: Rc<Cell<u64>>) -> Self {
+        Self { slot, server, unreplicated, is_left: Cell::new(false), is_forgiven: Cell::new(false) }
     }
 
     /// No further operation uses the session.
@@ -128,6 +130,27 @@ impl SessionPlace {
     pub(super) fn forgive(&self) {
         self.is_forgiven.set(self.is_left.get());
     }
+}
+
+/// The function of the server that sends a warning, and then answers a commit as done, if an operator ends its wait for a standby. The text
+/// of the warning depends on the server's language.
+const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
+
+/// Reads and writes the socket of a client, until the client is dropped and all statements are answered, or the connection fails. Counts
+/// the commits that did not wait for their standby to the end, each before it is answered.
+pub(super) async fn drive<S, T>(mut connection: Connection<S, T>, unreplicated: Rc<Cell<u64>>) -> Result<(), Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notice(notice) = message?
+            && notice.routine() == Some(WAIT_FOR_STANDBY)
+        {
+            unreplicated.update(|count| count + 1);
+        }
+    }
+    Ok(())
 }
 
 /// The address of a server, as the settings of a connection name it.

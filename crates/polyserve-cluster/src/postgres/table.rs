@@ -18,7 +18,7 @@ struct TableColumn {
 }
 
 /// Returns what makes the database or the table unfit, with what would be right. A table that does not exist is fit. Logs which
-/// rights of a write are missing: a store may be only read.
+/// rights of a write are missing: a store may be only read. Logs the settings by which a crash of the server loses acknowledged writes.
 ///
 /// # Cost
 ///
@@ -34,7 +34,9 @@ pub(super) async fn misfit(client: &Client, table: &str) -> Result<Option<String
             t.relpersistence, EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = t.oid),
             concat_ws(', ', CASE WHEN NOT has_any_column_privilege(t.oid, 'INSERT') THEN 'INSERT' END,
                 CASE WHEN NOT has_any_column_privilege(t.oid, 'UPDATE') THEN 'UPDATE' END,
-                CASE WHEN NOT has_table_privilege(t.oid, 'DELETE') THEN 'DELETE' END)
+                CASE WHEN NOT has_table_privilege(t.oid, 'DELETE') THEN 'DELETE' END),
+            concat_ws(', ', CASE WHEN current_setting('fsync') = 'off' THEN 'fsync' END,
+                CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'synchronous_commit' END)
         FROM (SELECT to_regclass('{table}') AS oid) named LEFT JOIN pg_class t ON t.oid = named.oid
             LEFT JOIN pg_attribute c ON c.attrelid = t.oid AND c.attnum > 0 AND NOT c.attisdropped
             LEFT JOIN pg_collation l ON l.oid = c.attcollation"
@@ -56,6 +58,14 @@ pub(super) async fn misfit(client: &Client, table: &str) -> Result<Option<String
         )));
     }
     let table = table.replace('"', "");
+    let off = text(first, 13);
+    if !off.is_empty() {
+        tracing::warn!(
+            table,
+            off,
+            "PostgreSQL acknowledges writes that are not on its disk, and a crash loses them; set this on"
+        );
+    }
     match &*text(first, 2) {
         "" => return Ok(None),
         "r" => {}

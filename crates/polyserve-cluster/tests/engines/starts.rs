@@ -1,15 +1,18 @@
 //! Starts that can never succeed: they fail at once, and the error names what is wrong.
 
+use std::env;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
 
 use polyserve_cluster::{ConnectError, StoreLimits};
+use polyserve_conformance::log::messages;
 use polyserve_core::{Entity, EntityRepoExt as _};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
-use polyserve_engines::process::{MAX_WAIT, Missing};
+use polyserve_engines::process::{MAX_WAIT, Missing, output};
 use polyserve_engines::redis::{LoneRedis, RedisNodes};
 
 use crate::Test;
@@ -27,6 +30,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Test::own(kind, "a_start_without_rights_fails_at_once", postgres_without_rights),
             Test::own(kind, "a_table_that_cannot_serve_is_refused", a_table_that_cannot_serve_is_refused),
             Test::own(kind, "a_table_that_can_serve_is_used", a_table_that_can_serve_is_used),
+            Test::own(kind, "settings_that_lose_writes_are_logged", settings_that_lose_writes_are_logged),
         ],
     }
 }
@@ -212,6 +216,36 @@ fn a_table_that_can_serve_is_used() -> Result<(), Missing> {
         let first = connect().unwrap_or_else(|error| panic!("{table}: {error}"));
         first.put(entity.clone()).wait().unwrap_or_else(|error| panic!("{table}: {error:?}"));
         assert_eq!(connect().expect("it connects again").fetch(&1).wait().unwrap(), Some(entity), "{table}");
+    }
+    Ok(())
+}
+
+/// In this environment variable the child process learns that it is one.
+const ALONE: &str = "TEST_ALONE";
+
+/// Regression test: a store acknowledged writes that a crash of the server loses, and nothing told the operator. The test runs in a
+/// process of its own, because it collects what its process logs.
+fn settings_that_lose_writes_are_logged() -> Result<(), Missing> {
+    if env::var_os(ALONE).is_none() {
+        let mut child = Command::new(env::current_exe().expect("this program has a path"));
+        child.args(["--exact", "postgres::settings_that_lose_writes_are_logged"]);
+        let text = output(child.env(ALONE, "1"));
+        assert!(text.contains("1 passed"), "{text}");
+        return Ok(());
+    }
+    let server = PostgresServer::start()?;
+    let logged = messages();
+    let warnings = |table: &str| {
+        drop(Kind::Postgres.connect::<Entity>(&server.url(), table, long_limits()).expect("it connects"));
+        let warned = logged.try_iter().filter(|(_, text)| text.contains("a crash loses them"));
+        warned.map(|(_, text)| text).collect::<Vec<_>>()
+    };
+    assert!(warnings("kept").is_empty());
+    server.run_sql("ALTER ROLE polyserve SET synchronous_commit = off");
+    // The table is made by the first store.
+    for _ in 0..2 {
+        let warned = warnings("lost");
+        assert!(warned.len() == 1 && warned[0].contains("off=synchronous_commit "), "{warned:?}");
     }
     Ok(())
 }

@@ -1,15 +1,16 @@
 //! Statements that PostgreSQL does not answer for long: they use up no connections, and reads go on.
 
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_cluster::StoreLimits;
-use polyserve_core::{Entity, EntityRepoExt as _, RepoError};
+use polyserve_core::{Condition, Entity, EntityRepo as _, EntityRepoExt as _, RepoAnswer, RepoError};
 use polyserve_engines::postgres::PostgresServer;
 use polyserve_engines::process::{Missing, output, wait_for};
 
 use crate::Test;
-use crate::kind::{Connect as _, Kind};
+use crate::kind::{Connect as _, Kind, long_limits};
 use crate::refusals::settled;
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
@@ -19,6 +20,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![
         Test::own(kind, "commits_that_hang_use_up_no_connections", commits_that_hang_use_up_no_connections),
         Test::own(kind, "sessions_that_hang_stop_no_writes", sessions_that_hang_stop_no_writes),
+        Test::own(kind, "a_commit_that_no_standby_has_is_not_answered", a_commit_that_no_standby_has_is_not_answered),
     ]
 }
 
@@ -38,11 +40,7 @@ fn commits_that_hang_use_up_no_connections() -> Result<(), Missing> {
         let sql = "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'";
         postgres.run_sql(sql).trim().parse::<usize>().expect("it is a number")
     };
-    let wait_for_standby = |name: &str| {
-        postgres.run_sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
-        postgres.run_sql("SELECT pg_reload_conf()");
-    };
-    wait_for_standby("away");
+    wait_for_standby(&postgres, "away");
     wait_for("a commit hangs", || settled(store.put(entity(2))).is_err().then_some(()));
     let (start, mut ids) = (Instant::now(), 3..);
     while start.elapsed() < Duration::from_secs(12) {
@@ -61,10 +59,51 @@ fn commits_that_hang_use_up_no_connections() -> Result<(), Missing> {
     let status = settled(store.status()).expect_err("no write is answered");
     assert!(matches!(status, RepoError::NotDone(_)), "{status:?}");
     drop(hung);
-    wait_for_standby("");
+    wait_for_standby(&postgres, "");
     wait_for("the store is healthy", || settled(store.status()).ok());
     settled(store.put(entity(2))).expect("it is stored");
     wait_for("the connections that were left have ended", || (connections() <= 2 * CONNECTIONS).then_some(()));
+    Ok(())
+}
+
+/// Sets the standby that commits wait for.
+fn wait_for_standby(postgres: &PostgresServer, name: &str) {
+    postgres.run_sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
+    postgres.run_sql("SELECT pg_reload_conf()");
+}
+
+/// Regression test: an operator ended the wait of a commit for a standby that was away. The server answers such a commit as done, with a
+/// warning, and the store did too. A failover to the standby loses it.
+fn a_commit_that_no_standby_has_is_not_answered() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let store = Kind::Postgres.connect::<Entity>(&postgres.url(), "unreplicated", long_limits()).expect("it connects");
+    let entity = |id, value| Entity::new(id, "unreplicated", value);
+    (1..=3).for_each(|id| _ = settled(store.put(entity(id, 1.0))).expect("it is stored"));
+    let waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    wait_for_standby(&postgres, "away");
+    let present = Condition::present();
+    let cancelled = |write: RepoAnswer<()>| {
+        let settled = thread::scope(|scope| {
+            let settled = scope.spawn(|| settled(write));
+            wait_for("the write is answered", || {
+                postgres.run_sql(&format!("SELECT pg_cancel_backend(pid) {waiting}"));
+                settled.is_finished().then_some(())
+            });
+            settled.join().expect("no panic")
+        });
+        assert!(matches!(settled, Err(RepoError::Unavailable(_))), "{settled:?}");
+    };
+    // The server may not have read its settings yet.
+    wait_for("a commit hangs", || {
+        drop(store.put(entity(9, 1.0)));
+        (postgres.run_sql(&format!("SELECT count(*) {waiting}")).trim() != "0").then_some(())
+    });
+    cancelled(store.put(entity(1, 2.0)).map(|put| put.map(drop)));
+    cancelled(store.put_if(entity(2, 2.0), &present).map(|put| put.map(drop)));
+    cancelled(store.remove(&3).map(|removed| removed.map(drop)));
+    wait_for_standby(&postgres, "");
+    wait_for("commits do not wait", || settled(store.put(entity(1, 3.0))).ok());
+    assert_eq!(store.fetch(&2).wait().expect("it is read"), Some(entity(2, 2.0)), "it is committed here");
     Ok(())
 }
 
