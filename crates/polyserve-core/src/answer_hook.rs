@@ -1,14 +1,16 @@
-//! A hook that sees every answer of a server: [`AnswerHook`] and [`AnswerReport`].
+//! A hook that sees every answer of a server: [`AnswerHook`], with [`AnswerReport`] and [`AnswerTimes`].
 //!
-//! Cost: without a hook, one check for each answer. With a hook, a clock read for each answer and a virtual call; a hook that sees clients
-//! also costs a copy of the target, and one that sees agents a copy of two fields.
+//! Cost: without a hook, one check for each answer. With a hook of times, a clock read for each answer and a virtual call; a hook that sees
+//! clients also costs a report and a copy of the target, and one that sees agents a copy of two fields.
 
+use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::panics::isolate;
+use crate::panics::{isolate, text_of};
 use crate::service::{RequestNotes, TraceId};
 use http::{Method, StatusCode, Version};
 
@@ -43,6 +45,20 @@ pub struct AnswerReport<'a> {
     pub user_agent: Option<&'a [u8]>,
 }
 
+/// The times of one answer, as a hook of [times](AnswerHook::of_times) sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AnswerTimes<'a> {
+    /// The status.
+    pub status: StatusCode,
+    /// The method of the request, as in [`ReportedRequest::method`].
+    pub method: Option<&'a Method>,
+    /// As [`AnswerReport::elapsed`].
+    pub elapsed: Option<Duration>,
+    /// As [`AnswerReport::queued`].
+    pub queued: Option<Duration>,
+}
+
 /// The request line of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportedRequest<'a> {
@@ -75,6 +91,13 @@ impl<'a> AnswerReport<'a> {
         }
     }
 
+    /// Returns the part that a hook of times sees.
+    #[inline]
+    pub fn times(&self) -> AnswerTimes<'a> {
+        let method = self.request.map(|request| request.method);
+        AnswerTimes { status: self.status, method, elapsed: self.elapsed, queued: self.queued }
+    }
+
     /// Sets what the service has noted, for the author of a server.
     #[inline]
     #[must_use]
@@ -92,6 +115,15 @@ impl<'a> AnswerReport<'a> {
     }
 }
 
+impl<'a> AnswerTimes<'a> {
+    /// Creates the times of an answer that is made now, for the author of a server. `begun` is the time at which the first byte of the
+    /// request was read.
+    #[inline]
+    pub fn new(status: StatusCode, method: Option<&'a Method>, begun: Option<Instant>) -> Self {
+        Self { status, method, elapsed: begun.map(|begun| begun.elapsed()), queued: None }
+    }
+}
+
 /// A function that sees every answer of a server, once: those of the service, and those that the server gives itself, such
 /// as 400, 408, 413, and 503 at a limit. An interim answer (100) is none. [`ServerConfig::on_answer`] installs a hook.
 ///
@@ -102,8 +134,15 @@ impl<'a> AnswerReport<'a> {
 /// [`ServerConfig::on_answer`]: crate::ServerConfig::on_answer
 #[derive(Clone)]
 pub struct AnswerHook {
-    hook: Arc<dyn Fn(&AnswerReport<'_>) + Send + Sync>,
+    /// They are called in this order.
+    functions: Arc<[HookFunction]>,
     sees: ReportParts,
+}
+
+#[derive(Clone)]
+enum HookFunction {
+    Times(Arc<dyn Fn(&AnswerTimes<'_>) + Send + Sync>),
+    Report(Arc<dyn Fn(&AnswerReport<'_>) + Send + Sync>),
 }
 
 /// The parts of a report that a hook reads. A later one includes those before it.
@@ -117,17 +156,17 @@ enum ReportParts {
 impl AnswerHook {
     /// Creates a hook.
     pub fn new(hook: impl Fn(&AnswerReport<'_>) + Send + Sync + 'static) -> Self {
-        Self { hook: Arc::new(hook), sees: ReportParts::Clients }
+        Self { functions: [HookFunction::Report(Arc::new(hook))].into(), sees: ReportParts::Clients }
     }
 
-    /// Creates a hook that reads the status, the times, and the method of a request. The other parts of its reports may be missing: the
-    /// target is empty, and the address, the user and the trace may be `None`. It costs less: a server need not copy and note them.
-    pub fn of_times(hook: impl Fn(&AnswerReport<'_>) + Send + Sync + 'static) -> Self {
-        Self { hook: Arc::new(hook), sees: ReportParts::Times }
+    /// Creates a hook that sees the status, the times, and the method of a request. It costs less: a server need not copy and note the
+    /// other parts of a report.
+    pub fn of_times(hook: impl Fn(&AnswerTimes<'_>) + Send + Sync + 'static) -> Self {
+        Self { functions: [HookFunction::Times(Arc::new(hook))].into(), sees: ReportParts::Times }
     }
 
     /// Makes the hook see [`AnswerReport::referer`] and [`AnswerReport::user_agent`] too. It costs more: a server looks both fields up, and
-    /// copies them.
+    /// copies them. A hook of times does not see them.
     #[must_use]
     pub fn with_agents(mut self) -> Self {
         self.sees = ReportParts::Agents;
@@ -150,20 +189,44 @@ impl AnswerHook {
     #[must_use]
     pub fn then(self, next: Option<Self>) -> Self {
         let Some(next) = next else { return self };
-        let sees = self.sees.max(next.sees);
-        let both = move |report: &AnswerReport<'_>| {
-            self.call(report);
-            next.call(report);
-        };
-        Self { hook: Arc::new(both), sees }
+        let functions = self.functions.iter().chain(&*next.functions).cloned().collect();
+        Self { functions, sees: self.sees.max(next.sees) }
     }
 
     /// Calls the hook. For the author of a server.
     pub fn call(&self, report: &AnswerReport<'_>) {
-        if let Err(text) = isolate(|| (self.hook)(report)) {
-            let _ = isolate(|| crate::throttled!(warn, text, "a hook of answers panicked"));
+        for function in &*self.functions {
+            match function {
+                HookFunction::Times(function) => call(|| function(&report.times())),
+                HookFunction::Report(function) => call(|| function(report)),
+            }
         }
     }
+
+    /// Calls a hook that does not [see clients](Self::sees_clients), without a report. For the author of a server. A function that needs
+    /// a report is not called.
+    #[inline]
+    pub fn call_with_times(&self, times: &AnswerTimes<'_>) {
+        for function in &*self.functions {
+            if let HookFunction::Times(function) = function {
+                call(|| function(times));
+            }
+        }
+    }
+}
+
+/// Calls a function of a hook. A panic is logged.
+#[inline]
+fn call(function: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(function)) {
+        note_panic(panic);
+    }
+}
+
+#[cold]
+fn note_panic(panic: Box<dyn Any + Send>) {
+    let text = text_of(panic);
+    let _ = isolate(|| crate::throttled!(warn, text, "a hook of answers panicked"));
 }
 
 impl fmt::Debug for AnswerHook {
@@ -175,7 +238,7 @@ impl fmt::Debug for AnswerHook {
 /// Two hooks are equal if one is a clone of the other.
 impl PartialEq for AnswerHook {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.hook, &other.hook)
+        Arc::ptr_eq(&self.functions, &other.functions)
     }
 }
 
@@ -199,6 +262,9 @@ mod tests {
         let report = AnswerReport::new(StatusCode::OK, 7, None, None);
         AnswerHook::new(|_| panic!("as the test asked")).call(&report);
         AnswerHook::new(|_| std::panic::panic_any(Payload)).call(&report);
+        let times = AnswerHook::of_times(|_| panic!("as the test asked"));
+        times.call(&report);
+        times.call_with_times(&report.times());
     }
 
     #[test]
@@ -211,16 +277,44 @@ mod tests {
                 panic!("as the test asked");
             })
         };
+        let times_hook = |name: &'static str| {
+            let sender = sender.clone();
+            AnswerHook::of_times(move |_| {
+                sender.send(name).expect("the test receives it");
+                panic!("as the test asked");
+            })
+        };
         let report = AnswerReport::new(StatusCode::OK, 7, None, None);
         hook("alone").then(None).call(&report);
-        hook("first").then(Some(hook("second"))).call(&report);
-        assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["alone", "first", "second"]);
+        let last = times_hook("third").then(Some(times_hook("fourth")));
+        last.call_with_times(&report.times());
+        hook("first").then(Some(hook("second"))).then(Some(last)).call(&report);
+        let expected = ["alone", "third", "fourth", "first", "second", "third", "fourth"];
+        assert_eq!(seen.try_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_hook_of_times_sees_those_of_a_report() {
+        let (sender, seen) = std::sync::mpsc::channel();
+        let hook = AnswerHook::of_times(move |times| {
+            let method = times.method.cloned();
+            sender.send((times.status, method, times.elapsed, times.queued)).expect("the test receives it");
+        });
+        let begun = Instant::now();
+        let line = ReportedRequest { method: &Method::PUT, target: "/", version: Version::HTTP_11 };
+        let mut report = AnswerReport::new(StatusCode::CREATED, 7, Some(begun), None).to(Some(line));
+        report.queued = Some(Duration::from_micros(3));
+        hook.call(&report);
+        let expected = (StatusCode::CREATED, Some(Method::PUT), report.elapsed, report.queued);
+        assert_eq!(seen.try_recv(), Ok(expected));
+        hook.call_with_times(&AnswerTimes::new(StatusCode::BAD_REQUEST, None, None));
+        assert_eq!(seen.try_recv(), Ok((StatusCode::BAD_REQUEST, None, None, None)));
     }
 
     #[test]
     fn two_hooks_see_what_either_needs() {
         let [times, clients] = [AnswerHook::of_times(|_| ()), AnswerHook::new(|_| ())];
-        let agents = AnswerHook::of_times(|_| ()).with_agents();
+        let agents = AnswerHook::new(|_| ()).with_agents();
         let sees = |hook: AnswerHook| (hook.sees_clients(), hook.sees_agents());
         assert_eq!(sees(times.clone()), (false, false));
         assert_eq!(sees(times.clone().then(Some(clients.clone()))), (true, false));

@@ -53,7 +53,7 @@ mod text;
 pub mod timer;
 
 pub use answer::{Answer, AnswerFuture, BoxFuture, Completer, park_until, promise};
-pub use answer_hook::{AnswerHook, AnswerReport, ReportedRequest};
+pub use answer_hook::{AnswerHook, AnswerReport, AnswerTimes, ReportedRequest};
 pub use condition::{Condition, Conditional, ETag, Tags};
 pub use config::{ConfigError, InvalidProxies, ServerConfig, Supports, TrustedProxies, cores};
 #[cfg(feature = "tls")]

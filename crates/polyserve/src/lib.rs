@@ -136,9 +136,9 @@ pub mod trace;
 
 pub use polyserve_core::http;
 pub use polyserve_core::{
-    Answer, AnswerFuture, AnswerHook, AnswerReport, Body, BodyFault, BoxFuture, ClientCertificate, Completer,
-    Condition, Conditional, ConfigError, CounterSource, Counters, Drain, ETag, Echo, Entity, EntityId, EntityRef,
-    EntityRepo, EntityRepoExt, EntityService, Executor, Head, Header, Headers, Identifiable, IntoListenOn,
+    Answer, AnswerFuture, AnswerHook, AnswerReport, AnswerTimes, Body, BodyFault, BoxFuture, ClientCertificate,
+    Completer, Condition, Conditional, ConfigError, CounterSource, Counters, Drain, ETag, Echo, Entity, EntityId,
+    EntityRef, EntityRepo, EntityRepoExt, EntityService, Executor, Head, Header, Headers, Identifiable, IntoListenOn,
     InvalidEntity, InvalidHeader, InvalidProxies, InvalidRoute, Job, ListenOn, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT,
     MalformedEntity, ManyVisit, Problem, Put, Rejected, RejectedReason, Removed, Reply, RepoAnswer, RepoError,
     ReportedRequest, Request, Routes, Running, ScanPage, ScanVisit, Server, ServerConfig, ServerExt, ServerFailed,

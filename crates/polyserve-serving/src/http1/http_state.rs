@@ -34,7 +34,7 @@ pub struct HttpState {
     /// The time since which a connection waits is noted: an overload policy or a hook needs it.
     pub(crate) notes_arrivals: bool,
     /// A hook needs the clients and the targets of requests.
-    pub(super) reports_clients: bool,
+    pub reports_clients: bool,
     /// A hook needs the [fields of agents](super::AgentFields).
     pub reports_agents: bool,
     /// Limits what is logged about the service.

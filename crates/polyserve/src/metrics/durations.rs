@@ -1,17 +1,9 @@
-//! The durations of requests and of store operations: a histogram for each kind and thread, as [`per_thread`](super::per_thread) keeps
-//! them.
+//! What the durations of requests and of store operations are counted under. [`per_thread`](super::per_thread) keeps them.
 
-use std::cell::RefCell;
-use std::sync::Arc;
-use std::thread::LocalKey;
-use std::time::Duration;
-
-use polyserve_core::AnswerReport;
-use polyserve_core::figures::{DURATION_BOUNDS, Histogram, HistogramCounts};
+use polyserve_core::AnswerTimes;
 use polyserve_core::http::{Method, StatusCode};
 
 use super::operations::{OperationEnd, RepoOperation};
-use super::per_thread::{OwnValue, PerThread, ThreadValue};
 
 /// What a duration is counted under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,11 +18,8 @@ pub(super) enum Kind {
 
 impl Kind {
     #[inline]
-    pub(super) fn of(report: &AnswerReport<'_>) -> Self {
-        Self::Request(
-            report.request.map_or(KnownMethod::OTHER, |request| KnownMethod::of(request.method)),
-            report.status,
-        )
+    pub(super) fn of(times: &AnswerTimes<'_>) -> Self {
+        Self::Request(times.method.map_or(KnownMethod::OTHER, KnownMethod::of), times.status)
     }
 }
 
@@ -66,62 +55,9 @@ impl KnownMethod {
     }
 }
 
-/// The durations of all answers.
-pub(super) type Durations = PerThread<Histogram>;
-
-impl ThreadValue for Histogram {
-    type Kind = Kind;
-    type Sum = HistogramCounts;
-
-    fn new() -> Self {
-        Self::new(&DURATION_BOUNDS)
-    }
-
-    fn read(&self) -> HistogramCounts {
-        Self::read(self)
-    }
-
-    fn merge(sum: &mut HistogramCounts, other: &HistogramCounts) {
-        sum.merge(other);
-    }
-
-    fn of_this_thread() -> &'static LocalKey<RefCell<Vec<OwnValue<Self>>>> {
-        thread_local!(static ALL: RefCell<Vec<OwnValue<Histogram>>> = const { RefCell::new(Vec::new()) });
-        &ALL
-    }
-}
-
-impl Durations {
-    /// Adds a duration.
-    #[inline]
-    pub(super) fn add_duration(self: &Arc<Self>, kind: Kind, elapsed: Duration) {
-        let nanos = elapsed.as_secs().saturating_mul(1_000_000_000).saturating_add(elapsed.subsec_nanos().into());
-        self.add(kind, |histogram| histogram.add(nanos));
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
-
-    #[test]
-    fn threads_that_end_leave_their_answers() {
-        let durations = Durations::new();
-        let kinds = [(Method::GET, StatusCode::OK), (Method::PUT, StatusCode::CREATED)]
-            .map(|(method, status)| Kind::Request(KnownMethod::of(&method), status));
-        for _ in 0..3 {
-            let durations = Arc::clone(&durations);
-            let serve =
-                move || kinds.into_iter().for_each(|kind| durations.add_duration(kind, Duration::from_millis(1)));
-            thread::spawn(serve).join().expect("it does not panic");
-        }
-        durations.add_duration(kinds[0], Duration::from_millis(1));
-        let counted: Vec<(Kind, u64)> = durations.all().into_iter().map(|(kind, one)| (kind, one.count())).collect();
-        assert_eq!(counted, [(kinds[0], 4), (kinds[1], 3)]);
-        assert_eq!(durations.living(), 1, "only this thread");
-    }
 
     #[test]
     fn a_method_of_a_client_is_no_label() {

@@ -19,8 +19,9 @@ use prometheus_client::registry::Unit;
 
 #[cfg(feature = "tls")]
 use super::Certificates;
-use super::durations::{Durations, Kind};
-use super::operations::{OperationCounts, OperationEnd};
+use super::durations::Kind;
+use super::operations::OperationEnd;
+use super::per_thread::{Sums, ThreadRecords};
 use super::{Servers, Stores};
 #[cfg(feature = "access")]
 use crate::access::Refusals;
@@ -28,8 +29,7 @@ use crate::access::Refusals;
 /// What the metrics are read from.
 #[derive(Debug)]
 pub(super) struct Families {
-    pub(super) durations: Arc<Durations>,
-    pub(super) operations: Arc<OperationCounts>,
+    pub(super) records: Arc<ThreadRecords>,
     pub(super) servers: Arc<Servers>,
     pub(super) stores: Arc<Stores>,
     #[cfg(feature = "tls")]
@@ -43,9 +43,9 @@ type NoLabels = [(&'static str, &'static str); 0];
 
 impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let durations = self.durations.all();
-        encode_durations(&mut encoder, &durations)?;
-        self.encode_operations(&mut encoder, &durations)?;
+        let sums = self.records.sums();
+        encode_durations(&mut encoder, &sums.durations)?;
+        encode_operations(&mut encoder, &sums)?;
         // The counters of all servers are of one moment, and a lock is not held while they are written.
         let servers: Vec<(String, Counters)> =
             lock(&self.servers).iter().map(|(name, source)| (name.clone(), source.get())).collect();
@@ -88,29 +88,6 @@ impl Collector for Families {
 }
 
 impl Families {
-    /// Encodes the number of all operations of stores: those that were answered at once, and those with a duration.
-    fn encode_operations(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        durations: &BTreeMap<Kind, HistogramCounts>,
-    ) -> fmt::Result {
-        let at_once = self.operations.all().into_iter();
-        let mut all: BTreeMap<_, _> =
-            at_once.map(|(operation, count)| ((operation, OperationEnd::Done), count)).collect();
-        for (kind, counts) in durations {
-            if let Kind::Store(operation, end) = kind {
-                *all.entry((*operation, *end)).or_default() += counts.count();
-            }
-        }
-        let help = "Operations of the store, also those that were answered at once";
-        let mut family = encoder.encode_descriptor("polyserve_store_operations", help, None, MetricType::Counter)?;
-        for ((operation, end), count) in all {
-            let labels = [("db_operation_name", operation.name()), ("error_type", end.error_type())];
-            family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
-        }
-        Ok(())
-    }
-
     /// Encodes the end of the certificate that ends first.
     #[cfg(feature = "tls")]
     fn encode_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -149,6 +126,25 @@ impl Families {
         }
         Ok(())
     }
+}
+
+/// Encodes the number of all operations of stores: those that were answered at once, and those with a duration.
+fn encode_operations(encoder: &mut DescriptorEncoder<'_>, sums: &Sums) -> fmt::Result {
+    let at_once = sums.operations.iter();
+    let mut all: BTreeMap<_, _> =
+        at_once.map(|(operation, count)| ((*operation, OperationEnd::Done), *count)).collect();
+    for (kind, counts) in &sums.durations {
+        if let Kind::Store(operation, end) = kind {
+            *all.entry((*operation, *end)).or_default() += counts.count();
+        }
+    }
+    let help = "Operations of the store, also those that were answered at once";
+    let mut family = encoder.encode_descriptor("polyserve_store_operations", help, None, MetricType::Counter)?;
+    for ((operation, end), count) in all {
+        let labels = [("db_operation_name", operation.name()), ("error_type", end.error_type())];
+        family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
+    }
+    Ok(())
 }
 
 fn encode_durations(encoder: &mut DescriptorEncoder<'_>, durations: &BTreeMap<Kind, HistogramCounts>) -> fmt::Result {

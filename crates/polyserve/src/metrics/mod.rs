@@ -5,14 +5,14 @@
 //! begins with `polyserve_`.
 //!
 //! Invariant: the labels come from a fixed set, so a client cannot make a series. Cost of an answer: that of an
-//! [`AnswerHook`], and an addition to a histogram of the thread. Threads share nothing until the metrics are read.
+//! [`AnswerHook`] of times, and an addition to a histogram of the thread. Threads share nothing until the metrics are read.
 //! `docs/decisions/037-cost-of-metrics.md` has figures.
 //!
 //! # Layout
 //!
-//! * `per_thread`: values of each thread, and their sum.
-//! * `durations`: the histograms of requests, waits and operations of stores.
-//! * `operations`: the counts of what stores have answered at once.
+//! * `per_thread`: a record of each thread, and the sums of all records.
+//! * `durations`: what durations are counted under.
+//! * `operations`: the operations of stores, and how they end.
 //! * `store`: a repo of which the operations are observed.
 //! * `families`: each metric with its name, its meaning, its labels and its value.
 //! * `format`: the two formats, and which of them a client asks for.
@@ -31,14 +31,13 @@ use std::sync::{Arc, Mutex};
 use polyserve_core::TlsConfig;
 use polyserve_core::figures::StoreFigures;
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerHook, AnswerReport, CounterSource, EntityRepo, Identifiable, Running, ServerConfig};
+use polyserve_core::{AnswerHook, CounterSource, EntityRepo, Identifiable, Running, ServerConfig};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-use durations::{Durations, Kind};
 use families::Families;
 pub use format::{MEDIA_TYPE, TEXT_MEDIA_TYPE};
-use operations::OperationCounts;
+use per_thread::ThreadRecords;
 pub use store::ObservedStore;
 
 #[cfg(feature = "access")]
@@ -63,8 +62,7 @@ use crate::access::Refusals;
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    durations: Arc<Durations>,
-    operations: Arc<OperationCounts>,
+    records: Arc<ThreadRecords>,
     servers: Arc<Servers>,
     stores: Arc<Stores>,
     #[cfg(feature = "tls")]
@@ -86,7 +84,7 @@ type Certificates = Mutex<Vec<TlsConfig>>;
 impl Metrics {
     /// Creates metrics without a server.
     pub fn new() -> Self {
-        let (durations, operations) = (Durations::new(), OperationCounts::new());
+        let records = ThreadRecords::new();
         let (servers, stores) = (Arc::<Servers>::default(), Arc::<Stores>::default());
         let mut registry = Registry::default();
         #[cfg(feature = "tls")]
@@ -94,8 +92,7 @@ impl Metrics {
         #[cfg(feature = "access")]
         let refusals = Refusals::default();
         registry.register_collector(Box::new(Families {
-            durations: durations.clone(),
-            operations: operations.clone(),
+            records: records.clone(),
             servers: servers.clone(),
             stores: stores.clone(),
             #[cfg(feature = "tls")]
@@ -105,8 +102,7 @@ impl Metrics {
         }));
         Self {
             registry: Arc::new(registry),
-            durations,
-            operations,
+            records,
             servers,
             stores,
             #[cfg(feature = "tls")]
@@ -122,16 +118,9 @@ impl Metrics {
     pub fn observe(&self, mut config: ServerConfig) -> ServerConfig {
         #[cfg(feature = "tls")]
         lock(&self.certificates).extend(config.tls.clone());
-        let durations = Arc::clone(&self.durations);
-        let observe = move |report: &AnswerReport<'_>| {
-            if let Some(elapsed) = report.elapsed {
-                durations.add_duration(Kind::of(report), elapsed);
-            }
-            if let Some(queued) = report.queued {
-                durations.add_duration(Kind::Queue, queued);
-            }
-        };
-        config.on_answer = Some(AnswerHook::of_times(observe).then(config.on_answer.take()));
+        let records = Arc::clone(&self.records);
+        let hook = AnswerHook::of_times(move |times| records.add_answer(times));
+        config.on_answer = Some(hook.then(config.on_answer.take()));
         config
     }
 
@@ -144,7 +133,7 @@ impl Metrics {
     /// the same name are added.
     pub fn observe_store<E: Identifiable, R: EntityRepo<E>>(&self, repo: R) -> ObservedStore<R> {
         lock(&self.stores).extend(repo.figures());
-        ObservedStore::new(repo, Arc::clone(&self.durations), Arc::clone(&self.operations))
+        ObservedStore::new(repo, Arc::clone(&self.records))
     }
 
     /// Adds the counters of a running server, under a name. A server of the same name takes the place of the former one.

@@ -10,26 +10,26 @@ use polyserve_core::{
     ScanVisit, Visit,
 };
 
-use super::durations::{Durations, Kind};
-use super::operations::{OperationCounts, OperationEnd, RepoOperation};
+use super::durations::Kind;
+use super::operations::{OperationEnd, RepoOperation};
+use super::per_thread::ThreadRecords;
 
 /// A repo that is observed.
 #[derive(Debug)]
 pub struct ObservedStore<R> {
     repo: R,
-    durations: Arc<Durations>,
-    counts: Arc<OperationCounts>,
+    records: Arc<ThreadRecords>,
 }
 
 impl<R> ObservedStore<R> {
-    pub(super) fn new(repo: R, durations: Arc<Durations>, counts: Arc<OperationCounts>) -> Self {
-        Self { repo, durations, counts }
+    pub(super) fn new(repo: R, records: Arc<ThreadRecords>) -> Self {
+        Self { repo, records }
     }
 
     #[inline]
     fn observe<T: Send + 'static>(&self, operation: RepoOperation, answer: RepoAnswer<T>) -> RepoAnswer<T> {
         if let Answer::Now(Ok(_)) = &answer {
-            self.counts.count(operation);
+            self.records.count(operation);
             return answer;
         }
         self.observe_end(operation, answer)
@@ -40,12 +40,12 @@ impl<R> ObservedStore<R> {
     fn observe_end<T: Send + 'static>(&self, operation: RepoOperation, answer: RepoAnswer<T>) -> RepoAnswer<T> {
         match answer {
             Answer::Now(result) => {
-                self.durations.add_duration(Kind::Store(operation, OperationEnd::of(&result)), Duration::ZERO);
+                self.records.add_duration(Kind::Store(operation, OperationEnd::of(&result)), Duration::ZERO);
                 Answer::Now(result)
             }
             later @ Answer::Later(_) => {
                 let pending = PendingOperation {
-                    durations: Arc::clone(&self.durations),
+                    records: Arc::clone(&self.records),
                     operation,
                     begin: Instant::now(),
                     end: OperationEnd::Abandoned,
@@ -61,7 +61,7 @@ impl<R> ObservedStore<R> {
 
 /// An operation without an answer yet. Its end is counted, also if the caller has dropped the answer.
 struct PendingOperation {
-    durations: Arc<Durations>,
+    records: Arc<ThreadRecords>,
     operation: RepoOperation,
     begin: Instant,
     end: OperationEnd,
@@ -75,7 +75,7 @@ impl PendingOperation {
 
 impl Drop for PendingOperation {
     fn drop(&mut self) {
-        self.durations.add_duration(Kind::Store(self.operation, self.end), self.begin.elapsed());
+        self.records.add_duration(Kind::Store(self.operation, self.end), self.begin.elapsed());
     }
 }
 

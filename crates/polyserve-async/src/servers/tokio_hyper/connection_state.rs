@@ -207,7 +207,8 @@ impl PendingReport {
     /// Notes the head of the request.
     fn set_line(&mut self, head: &Head<'_>, server: &ServerState) {
         if self.last_read.is_some() {
-            self.line = Some(Box::new((head.method.clone(), head.target.to_owned(), head.version)));
+            let target = if server.http.reports_clients { head.target.to_owned() } else { String::new() };
+            self.line = Some(Box::new((head.method.clone(), target, head.version)));
         }
         if server.http.reports_agents {
             self.agent.get_or_insert_default().set(|name| head.headers.get(name));

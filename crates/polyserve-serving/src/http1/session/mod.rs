@@ -39,7 +39,7 @@ use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
-use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, RequestNotes, isolated};
+use polyserve_core::{AnswerHook, AnswerTimes, BoxFuture, ClientCertificate, Head, Reply, RequestNotes, isolated};
 
 use super::agent_fields::AgentFields;
 use super::decode::{EmptyLines, Parsed};
@@ -150,21 +150,19 @@ struct PresentRequest {
 }
 
 impl PresentRequest {
-    fn read_at(last_read: Instant) -> Self {
-        let (target, version) = (String::new(), Version::HTTP_11);
-        let notes = RequestNotes::new();
-        Self { last_read, queued: None, begun: None, method: None, target, version, agent: None, notes, client: None }
+    #[cold]
+    fn read_at(last_read: Instant) -> Box<Self> {
+        let (target, version, notes) = (String::new(), Version::HTTP_11, RequestNotes::new());
+        let (queued, begun, method, agent, client) = (None, None, None, None, None);
+        Box::new(Self { client, last_read, queued, begun, method, target, version, agent, notes })
     }
 
-    /// Notes the head of the request. `client`: the client, if the hook needs more than the method.
+    /// Notes the request line but the method, for a hook that sees clients.
     #[inline(never)]
-    fn set_line(&mut self, head: &Head<'_>, client: Option<Option<SocketAddr>>) {
-        (self.method, self.version) = (Some(head.method.clone()), head.version);
-        if let Some(client) = client {
-            self.client = client;
-            self.target.clear();
-            self.target.push_str(head.target);
-        }
+    fn set_line(&mut self, head: &Head<'_>, client: Option<SocketAddr>) {
+        (self.version, self.client) = (head.version, client);
+        self.target.clear();
+        self.target.push_str(head.target);
     }
 
     /// Notes the fields of the request that a hook of agents needs.
@@ -173,9 +171,25 @@ impl PresentRequest {
         self.agent.get_or_insert_default().set(|name| head.headers.get(name));
     }
 
+    /// Passes the times of the answer to `hook`, which sees no more.
+    #[inline(never)]
+    fn report_times(&mut self, hook: &AnswerHook, status: StatusCode) {
+        let mut times = AnswerTimes::new(status, self.method.as_ref(), self.begun);
+        times.queued = self.queued;
+        hook.call_with_times(&times);
+        self.end_times();
+    }
+
+    /// Forgets what a hook of times sees of the request: its answer is made.
+    #[inline]
+    fn end_times(&mut self) {
+        (self.begun, self.queued, self.method) = (None, None, None);
+    }
+
     /// Forgets the request: its answer is made.
     fn end(&mut self) {
-        (self.begun, self.queued, self.method, self.client) = (None, None, None, None);
+        self.end_times();
+        self.client = None;
         self.notes = RequestNotes::new();
         if self.target.capacity() > KEPT_TARGET {
             self.target = String::new();
@@ -361,7 +375,7 @@ impl Session {
     #[inline(never)]
     fn note_read(&mut self, buffers: &mut SessionBuffers) {
         let last_read = buffers.now.unwrap_or_else(Instant::now);
-        let request = self.reported.get_or_insert_with(|| Box::new(PresentRequest::read_at(last_read)));
+        let request = self.reported.get_or_insert_with(|| PresentRequest::read_at(last_read));
         request.last_read = last_read;
         if let Some(since) = buffers.queued_since.take() {
             request.queued = Some(last_read.saturating_duration_since(since));

@@ -184,11 +184,13 @@ impl Session {
     fn begin(&mut self, parsed: &Parsed<'_>, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) {
         self.empty_lines = EmptyLines::default();
         if let Some(request) = &mut self.reported {
-            let head = parsed.head; // a copy, so that `parsed` need not be in memory
-            let client = turn.http.reports_clients.then(|| turn.http.client(self.peer, parsed.head.headers));
-            request.set_line(&head, client);
-            if turn.http.reports_agents {
-                request.set_agent(&head);
+            request.method = Some(parsed.head.method.clone());
+            if turn.http.reports_clients {
+                let head = parsed.head; // a copy, so that `parsed` need not be in memory
+                request.set_line(&head, turn.http.client(self.peer, head.headers));
+                if turn.http.reports_agents {
+                    request.set_agent(&head);
+                }
             }
         }
         let input = progress.rest;

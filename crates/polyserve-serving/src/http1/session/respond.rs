@@ -176,7 +176,10 @@ impl Session {
         turn.buffers.ends.push(end);
         let length = end.saturating_sub(start);
         if let Some(hook) = &turn.http.on_answer {
-            self.report(hook, status, length);
+            match &mut self.reported {
+                Some(request) if !turn.http.reports_clients => request.report_times(hook, status),
+                _ => self.report(hook, status, length),
+            }
         }
         turn.buffers.count_request(length);
     }
