@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polyserve_core::http::StatusCode;
+use polyserve_core::http::{Method, StatusCode};
 use polyserve_core::overload::Overload;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, AnswerHook, Body, Completer, Echo, Reply, Request, ServerConfig, Service, promise};
+use polyserve_core::{
+    Answer, AnswerHook, AnswerTimes, Body, Completer, Echo, Reply, Request, ServerConfig, Service, promise,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -481,4 +483,98 @@ fn a_wait_is_reported_for_its_own_connection() {
     second.queued_since = Some(now());
     let _ = (second.begin(), second.receive(GET));
     assert_eq!(*lock(&reported), [false, true]);
+}
+
+/// Answers `/later` later.
+struct Later;
+
+impl Service for Later {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let reply = Reply::text("done");
+        if request.head.target == "/later" { Answer::later(async { reply }) } else { Answer::Now(reply) }
+    }
+}
+
+/// A hook of times sees what a hook of reports sees, whether a request arrives at once, in parts or with others, and whether it is answered
+/// at once or later. Its time begins with its first byte.
+#[test]
+fn a_hook_of_times_sees_the_times_of_reports() {
+    const PAUSE: Duration = Duration::from_millis(2);
+    const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n";
+    const LATER: &[u8] = b"PUT /later HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    const UNKNOWN: &[u8] = b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let [get_and_part, get_and_post] = [[GET, &GET[..9]], [GET, POST]].map(|parts| parts.concat());
+    let many = GET.repeat(100);
+    // The reads of a connection, and what is seen of its last answers: the status, the method, and whether there was a pause since the
+    // request has begun.
+    let (get, post) = (Some(Method::GET), Some(Method::POST));
+    let rows: [(&[&[u8]], &[(u16, &Option<Method>, bool)]); 9] = [
+        (&[GET, GET], &[(200, &get, false), (200, &get, false)]),
+        (&[&GET[..5], &GET[5..], GET], &[(200, &get, true), (200, &get, false)]),
+        (&[&get_and_part, &GET[9..], GET], &[(200, &get, false), (200, &get, true), (200, &get, false)]),
+        (&[POST, b"ab", GET], &[(200, &post, true), (200, &get, false)]),
+        (&[&get_and_post, b"a", b"b", UNKNOWN], &[(200, &get, false), (200, &post, true), (501, &None, false)]),
+        (&[LATER, GET], &[(200, &Some(Method::PUT), true), (200, &get, false)]),
+        (&[UNKNOWN], &[(501, &None, false)]),
+        (&[&GET[..5], b"\0\r\n\r\n"], &[(400, &None, true)]),
+        (&[&many], &[(200, &get, false)]),
+    ];
+    for (reads, expected) in rows {
+        let [times, reports] = [true, false].map(|of_times| {
+            let all = Arc::new(Mutex::new(Vec::new()));
+            let seen = Arc::clone(&all);
+            let note = move |times: &AnswerTimes<'_>| {
+                let elapsed = times.elapsed.expect("the request has begun");
+                lock(&seen).push((times.status.as_u16(), times.method.cloned(), elapsed, times.queued.is_some()));
+            };
+            let hook = if of_times {
+                AnswerHook::of_times(note)
+            } else {
+                AnswerHook::new(move |report| note(&report.times()))
+            };
+            let mut config = ServerConfig::default();
+            config.on_answer = Some(hook);
+            let mut driver = Driver::new(Arc::new(Later), &config);
+            driver.queued_since = Some(now());
+            for read in reads {
+                let _ = driver.begin();
+                let mut step = driver.receive(read);
+                loop {
+                    step = match step {
+                        Step::Write { .. } => driver.write().1,
+                        Step::Yield => driver.begin(),
+                        Step::Await => {
+                            pause(PAUSE);
+                            let polled =
+                                driver.connection.poll_answer(&mut Context::from_waker(std::task::Waker::noop()));
+                            assert_eq!(polled, Poll::Ready(()));
+                            driver.with(Connection::on_answer)
+                        }
+                        _ => break,
+                    }
+                }
+                pause(PAUSE);
+            }
+            std::mem::take(&mut *lock(&all))
+        });
+        let without_times = |seen: &[(u16, Option<Method>, Duration, bool)]| -> Vec<_> {
+            seen.iter().map(|(status, method, _, has_waited)| (*status, method.clone(), *has_waited)).collect()
+        };
+        assert_eq!(without_times(&times), without_times(&reports));
+        for seen in [times, reports] {
+            let last = &seen[seen.len() - expected.len()..];
+            for ((status, method, elapsed, _), expected) in last.iter().zip(expected) {
+                assert_eq!((*status, method), (expected.0, expected.1));
+                assert!(!expected.2 || *elapsed >= PAUSE, "{elapsed:?} is not since the first byte of {expected:?}");
+            }
+        }
+    }
+}
+
+/// Lets a time pass on all clocks.
+fn pause(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
 }

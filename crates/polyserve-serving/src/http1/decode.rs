@@ -66,6 +66,8 @@ pub enum Decoded<'a> {
 pub struct Parsed<'a> {
     /// The head that the service gets.
     pub head: Head<'a>,
+    /// The method of the head.
+    pub method: &'static Method,
     /// The length of the head in bytes.
     pub length: usize,
     /// The framing of the body.
@@ -295,7 +297,7 @@ fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>
     let expects_continue = connection.expects_continue(line.version)?;
     let keep_alive = connection.keeps_alive(line.version);
     let head = Head { method, target: line.target, version: line.version, headers, certificate: None };
-    Ok(Parsed { head, length, framing, keep_alive, expects_continue })
+    Ok(Parsed { head, method, length, framing, keep_alive, expects_continue })
 }
 
 /// Checks a `Host` that names no host. It is valid only for a target without an authority (RFC 9112, 3.2), and an http URL has

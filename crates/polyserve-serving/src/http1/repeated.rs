@@ -141,6 +141,7 @@ impl LastHead {
         let headers = Headers::kept(&self.rest);
         Parsed {
             head: Head { method, target, version: self.version, headers, certificate: None },
+            method,
             length,
             framing: self.framing,
             keep_alive: self.keep_alive,

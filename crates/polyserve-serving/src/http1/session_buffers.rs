@@ -1,6 +1,8 @@
 //! The buffers of a thread that a session works with, and what it is told about its turn.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use polyserve_core::http::Method;
 
 use super::date::Date;
 use super::repeated::LastHeads;
@@ -31,6 +33,10 @@ pub struct SessionBuffers {
     pub(crate) queued_since: Option<Instant>,
     /// When the present batch began, if the server has read the clock.
     pub(super) now: Option<Instant>,
+    /// When the first byte of the present request was read, for the report of its answer. `None` if the session has noted it.
+    pub(super) begun: Option<Instant>,
+    /// The method of that request. `None` until its head is decoded.
+    pub(super) method: Option<&'static Method>,
     /// `None` if the work of one connection is not limited.
     turn: Option<TurnBudget>,
     /// The budget of the server that the output belongs to.
@@ -52,6 +58,8 @@ impl SessionBuffers {
             arrived: None,
             queued_since: None,
             now: None,
+            begun: None,
+            method: None,
             turn: None,
             memory: None,
         }
@@ -149,6 +157,15 @@ impl SessionBuffers {
     /// Sets the time since which the connection that is served next has input, for a server with an overload policy.
     pub fn set_arrived(&mut self, arrived: Instant) {
         self.arrived = Some(arrived);
+    }
+
+    /// Returns the method of the present request, when it began, and how long its connection has waited for the turn, unless the session
+    /// has noted them.
+    #[inline]
+    pub(super) fn take_times(&mut self) -> (Option<&'static Method>, Option<Instant>, Option<Duration>) {
+        let Some(begun) = self.begun.take() else { return (None, None, None) };
+        let queued = self.queued_since.take().map(|since| begun.saturating_duration_since(since));
+        (self.method, Some(begun), queued)
     }
 
     /// Returns the bytes to write for the connection that was served last.

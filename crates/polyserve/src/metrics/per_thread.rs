@@ -65,14 +65,7 @@ impl ThreadRecords {
 
     /// Adds the times of an answer.
     pub(super) fn add_answer(self: &Arc<Self>, times: &AnswerTimes<'_>) {
-        self.with_own(|own| {
-            if let Some(elapsed) = times.elapsed {
-                own.add_duration(Kind::of(times), elapsed);
-            }
-            if let Some(queued) = times.queued {
-                own.add_duration(Kind::Queue, queued);
-            }
-        });
+        self.with_own(|own| own.add_answer(times));
     }
 
     /// Adds a duration.
@@ -82,10 +75,7 @@ impl ThreadRecords {
 
     /// Counts an operation that a store has answered at once.
     pub(super) fn count(self: &Arc<Self>, operation: RepoOperation) {
-        self.with_own(|own| {
-            let count = &own.record.operations[operation as usize];
-            count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        });
+        self.with_own(|own| own.count(operation));
     }
 
     /// Calls `write` with the record of this thread.
@@ -100,8 +90,14 @@ impl ThreadRecords {
             }
         });
         if written.is_err() {
-            write(&mut OwnRecord::new(self)); // the thread is ending
+            self.with_last(write);
         }
+    }
+
+    /// Calls `write` with a record of this thread, which is ending.
+    #[cold]
+    fn with_last(self: &Arc<Self>, write: impl Fn(&mut OwnRecord)) {
+        write(&mut OwnRecord::new(self));
     }
 
     #[cold]
@@ -156,6 +152,23 @@ impl OwnRecord {
     }
 
     #[inline]
+    fn add_answer(&mut self, times: &AnswerTimes<'_>) {
+        if let Some(elapsed) = times.elapsed {
+            self.add_duration(Kind::of(times), elapsed);
+        }
+        if let Some(queued) = times.queued {
+            self.add_duration(Kind::Queue, queued);
+        }
+    }
+
+    #[inline]
+    fn count(&self, operation: RepoOperation) {
+        let count = &self.record.operations[operation as usize];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    #[allow(clippy::inline_always)] // for each answer
+    #[inline(always)]
     fn add_duration(&mut self, kind: Kind, elapsed: Duration) {
         let nanos = elapsed.as_secs().saturating_mul(1_000_000_000).saturating_add(elapsed.subsec_nanos().into());
         match self.durations.iter().find(|durations| durations.kind == kind) {

@@ -39,7 +39,7 @@ use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
-use polyserve_core::{AnswerHook, AnswerTimes, BoxFuture, ClientCertificate, Head, Reply, RequestNotes, isolated};
+use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, RequestNotes, isolated};
 
 use super::agent_fields::AgentFields;
 use super::decode::{EmptyLines, Parsed};
@@ -119,7 +119,7 @@ pub struct Session {
     rejected: bool,
     peer: Option<SocketAddr>,
     certificate: Option<ClientCertificate>,
-    /// `None` unless a hook sees the answers.
+    /// `None` unless a hook sees the answers. A hook of times needs it once a request is not answered at once.
     reported: Option<Box<PresentRequest>>,
     unsent: Option<Box<Unsent>>,
     /// The memory that the connection keeps while it waits: its input, its body and its unsent answers.
@@ -140,7 +140,7 @@ struct PresentRequest {
     /// When the first byte of the request was read.
     begun: Option<Instant>,
     /// `None` until the head is decoded.
-    method: Option<Method>,
+    method: Option<&'static Method>,
     target: String,
     version: Version,
     /// `None` unless a hook needs them.
@@ -171,25 +171,9 @@ impl PresentRequest {
         self.agent.get_or_insert_default().set(|name| head.headers.get(name));
     }
 
-    /// Passes the times of the answer to `hook`, which sees no more.
-    #[inline(never)]
-    fn report_times(&mut self, hook: &AnswerHook, status: StatusCode) {
-        let mut times = AnswerTimes::new(status, self.method.as_ref(), self.begun);
-        times.queued = self.queued;
-        hook.call_with_times(&times);
-        self.end_times();
-    }
-
-    /// Forgets what a hook of times sees of the request: its answer is made.
-    #[inline]
-    fn end_times(&mut self) {
-        (self.begun, self.queued, self.method) = (None, None, None);
-    }
-
     /// Forgets the request: its answer is made.
     fn end(&mut self) {
-        self.end_times();
-        self.client = None;
+        (self.begun, self.queued, self.method, self.client) = (None, None, None, None);
         self.notes = RequestNotes::new();
         if self.target.capacity() > KEPT_TARGET {
             self.target = String::new();
@@ -353,7 +337,7 @@ impl Session {
     #[inline]
     pub fn receive(&mut self, bytes: &[u8], turn: &mut SessionTurn<'_>) -> SessionStep {
         if turn.http.on_answer.is_some() {
-            self.note_read(turn.buffers);
+            self.note_read(turn);
         }
         self.more_follows = turn.buffers.input_is_full;
         if self.buffered.is_empty() {
@@ -367,18 +351,52 @@ impl Session {
                 self.run_buffered(turn);
             }
         }
+        if turn.buffers.begun.is_some() | !self.buffered.is_empty() {
+            self.keep_times(turn);
+        }
         self.reserve_output(turn);
         self.step
     }
 
     /// Notes the time of a read, for the reports of answers.
+    #[inline]
+    fn note_read(&mut self, turn: &mut SessionTurn<'_>) {
+        let last_read = *turn.buffers.now.get_or_insert_with(Instant::now);
+        turn.buffers.begun = None;
+        if turn.http.reports_clients || self.reported.is_some() {
+            self.keep_read(last_read, turn.buffers);
+        }
+    }
+
     #[inline(never)]
-    fn note_read(&mut self, buffers: &mut SessionBuffers) {
-        let last_read = buffers.now.unwrap_or_else(Instant::now);
+    fn keep_read(&mut self, last_read: Instant, buffers: &mut SessionBuffers) {
         let request = self.reported.get_or_insert_with(|| PresentRequest::read_at(last_read));
         request.last_read = last_read;
         if let Some(since) = buffers.queued_since.take() {
             request.queued = Some(last_read.saturating_duration_since(since));
+        }
+    }
+
+    /// Notes that a request begins. Its first bytes were in the last read.
+    #[inline]
+    fn note_begin(&mut self, buffers: &mut SessionBuffers) {
+        match &mut self.reported {
+            Some(request) => request.begun = request.begun.or(Some(request.last_read)),
+            None => (buffers.begun, buffers.method) = (buffers.now, None),
+        }
+    }
+
+    /// Keeps the times of a request that is not answered at once, for a hook of times.
+    #[inline(never)]
+    fn keep_times(&mut self, turn: &mut SessionTurn<'_>) {
+        if turn.http.on_answer.is_some()
+            && self.reported.is_none()
+            && let Some(last_read) = turn.buffers.now
+        {
+            self.keep_read(last_read, turn.buffers);
+            if let Some(request) = &mut self.reported {
+                (request.begun, request.method) = (turn.buffers.begun.take(), turn.buffers.method.take());
+            }
         }
     }
 
@@ -589,7 +607,7 @@ fn answer_context(parsed: &Parsed<'_>) -> AnswerContext {
         version: parsed.head.version,
         head_only: parsed.head.method == Method::HEAD,
         keep_alive: parsed.keep_alive,
-        method: Some(MethodClass::of(parsed.head.method)),
+        method: Some(MethodClass::of(parsed.method)),
     }
 }
 

@@ -112,8 +112,8 @@ impl Session {
                 self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
                 return false;
             }
-            if let Some(request) = &mut self.reported {
-                request.begun.get_or_insert(request.last_read);
+            if turn.http.on_answer.is_some() {
+                self.note_begin(turn.buffers);
             }
             if turn.buffers.turn_is_over() {
                 self.step = SessionStep::Yield;
@@ -184,7 +184,7 @@ impl Session {
     fn begin(&mut self, parsed: &Parsed<'_>, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) {
         self.empty_lines = EmptyLines::default();
         if let Some(request) = &mut self.reported {
-            request.method = Some(parsed.head.method.clone());
+            request.method = Some(parsed.method);
             if turn.http.reports_clients {
                 let head = parsed.head; // a copy, so that `parsed` need not be in memory
                 request.set_line(&head, turn.http.client(self.peer, head.headers));
@@ -192,6 +192,8 @@ impl Session {
                     request.set_agent(&head);
                 }
             }
+        } else if turn.http.on_answer.is_some() {
+            turn.buffers.method = Some(parsed.method);
         }
         let input = progress.rest;
         progress.skip(parsed.length);

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polyserve_core::http::{StatusCode, Version};
-use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, Request};
+use polyserve_core::{Answer, AnswerHook, AnswerReport, AnswerTimes, Reply, ReportedRequest, Request};
 
 use super::kept::BufferedInput;
 use super::read::{RunProgress, must_flush};
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, AnswerHead};
+use crate::http1::session_buffers::SessionBuffers;
 use crate::http1::turn::MAX_TURN_REQUESTS;
 use crate::memory::FREE_BYTES;
 
@@ -176,12 +177,25 @@ impl Session {
         turn.buffers.ends.push(end);
         let length = end.saturating_sub(start);
         if let Some(hook) = &turn.http.on_answer {
-            match &mut self.reported {
-                Some(request) if !turn.http.reports_clients => request.report_times(hook, status),
-                _ => self.report(hook, status, length),
+            if turn.http.reports_clients {
+                self.report(hook, status, length);
+            } else {
+                self.report_times(hook, status, turn.buffers);
             }
         }
         turn.buffers.count_request(length);
+    }
+
+    /// Passes the times of the answer to the present request to `hook`, which sees no more.
+    #[inline(never)]
+    fn report_times(&mut self, hook: &AnswerHook, status: StatusCode, buffers: &mut SessionBuffers) {
+        let (method, begun, queued) = match &mut self.reported {
+            Some(request) => (request.method.take(), request.begun.take(), request.queued.take()),
+            None => buffers.take_times(),
+        };
+        let mut times = AnswerTimes::new(status, method, begun);
+        times.queued = queued;
+        hook.call_with_times(&times);
     }
 
     /// Passes a report of the answer to the present request to `hook`.
@@ -190,11 +204,8 @@ impl Session {
         let Some(request) = &mut self.reported else {
             return hook.call(&AnswerReport::new(status, length, None, self.peer));
         };
-        let line = request.method.as_ref().map(|method| ReportedRequest {
-            method,
-            target: &request.target,
-            version: request.version,
-        });
+        let line =
+            request.method.map(|method| ReportedRequest { method, target: &request.target, version: request.version });
         let peer = request.client.or(self.peer);
         let mut report = AnswerReport::new(status, length, request.begun, peer);
         (report.queued, report.request) = (request.queued, line); // in its place: a report that is moved stalls the processor
