@@ -495,6 +495,9 @@ impl Service for Later {
     }
 }
 
+/// The status of an answer, the method of its request, and whether there was a pause since the request had begun.
+type SeenAnswer<'a> = (u16, &'a Option<Method>, bool);
+
 /// A hook of times sees what a hook of reports sees, whether a request arrives at once, in parts or with others, and whether it is answered
 /// at once or later. Its time begins with its first byte.
 #[test]
@@ -505,17 +508,16 @@ fn a_hook_of_times_sees_the_times_of_reports() {
     const UNKNOWN: &[u8] = b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n";
     let [get_and_part, get_and_post] = [[GET, &GET[..9]], [GET, POST]].map(|parts| parts.concat());
     let many = GET.repeat(100);
-    // The reads of a connection, and what is seen of its last answers: the status, the method, and whether there was a pause since the
-    // request has begun.
+    // The reads of a connection, and its last answers.
     let (get, post) = (Some(Method::GET), Some(Method::POST));
-    let rows: [(&[&[u8]], &[(u16, &Option<Method>, bool)]); 9] = [
+    let rows: [(&[&[u8]], &[SeenAnswer<'_>]); 9] = [
         (&[GET, GET], &[(200, &get, false), (200, &get, false)]),
         (&[&GET[..5], &GET[5..], GET], &[(200, &get, true), (200, &get, false)]),
         (&[&get_and_part, &GET[9..], GET], &[(200, &get, false), (200, &get, true), (200, &get, false)]),
         (&[POST, b"ab", GET], &[(200, &post, true), (200, &get, false)]),
         (&[&get_and_post, b"a", b"b", UNKNOWN], &[(200, &get, false), (200, &post, true), (501, &None, false)]),
         (&[LATER, GET], &[(200, &Some(Method::PUT), true), (200, &get, false)]),
-        (&[UNKNOWN], &[(501, &None, false)]),
+        (&[GET, UNKNOWN], &[(200, &get, false), (501, &None, false)]),
         (&[&GET[..5], b"\0\r\n\r\n"], &[(400, &None, true)]),
         (&[&many], &[(200, &get, false)]),
     ];
