@@ -114,7 +114,7 @@ run_tests() {
 
 logs=$PWD/target/tests
 tests=
-# start_tests: starts the tests. Those of the documentation run beside them.
+# start_tests: starts the tests. The other steps run beside them, because most tests wait.
 start_tests() {
     rm -rf "$logs"
     mkdir -p "$logs"
@@ -172,6 +172,7 @@ whole() {
     [ "$has_checks" = no ] || step start_checks
     [ "$has_checks" = no ] || step ci/lints.sh
     FEATURES=$features step ci/conformance.sh --check
+    step start_tests
     step ci/docs.sh
     step "$programs/examples/custom_server"
     step "$programs/examples/custom_event_loop"
@@ -198,7 +199,6 @@ whole() {
     step ci/browser.sh
     step ci/models.sh short
     step ci/registry.sh
-    step start_tests
     step cargo test --workspace --features "$features" --doc
     step tests
 }

@@ -366,7 +366,7 @@ impl ServingChild {
         self.signal("STOP") && {
             let deadline = Instant::now() + Duration::from_secs(10);
             while !self.has_stopped() && Instant::now() < deadline {
-                std::thread::yield_now();
+                std::thread::sleep(Duration::from_millis(1));
             }
             self.has_stopped()
         }

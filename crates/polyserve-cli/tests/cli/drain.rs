@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -49,7 +50,7 @@ fn drain(server: &str, answers: u64) {
         thread::spawn(move || while converse(addr, kind, &answered) {})
     });
     while answered.load(Ordering::SeqCst) < answers {
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
         assert!(clients.iter().any(|client| !client.is_finished()), "{server}: every client has ended");
     }
     serving.signal(Signal::INT);

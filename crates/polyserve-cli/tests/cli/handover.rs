@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -180,7 +180,7 @@ fn a_busy_server_of_one_connection_hands_over() {
         thread::spawn(move || load(addr, client, &is_over))
     });
     while dir.path("store").read_dir().is_ok_and(|mut files| files.next().is_none()) {
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     let next = Serving::start(polyserve(&args));
     let (status, rest) = serving.end();
@@ -339,7 +339,7 @@ fn a_process_that_ends_hands_nothing_over() {
     serving.signal(Signal::TERM);
     while socket.exists() {
         assert!(Instant::now() < deadline, "the offer is not withdrawn");
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     let output = ended(1, &format!("serve --listen {} {args}", serving.addr));
     has(&text(&output.stderr), &["cannot serve on 127.0.0.1:"]);

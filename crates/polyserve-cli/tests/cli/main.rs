@@ -220,7 +220,7 @@ fn signalled(signal: Signal, line: &str, is_under_way: impl Fn(u32) -> bool) -> 
             let Output { status, stderr, .. } = child.wait_with_output().expect("it has ended");
             panic!("{line}: it ended by itself: {status}: {}", text(&stderr));
         }
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     kill_process(Pid::from_child(&child), signal).expect("the child was not waited for, so its pid is its own");
     let (sender, ended) = mpsc::channel();
@@ -338,7 +338,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + MAX_WAIT;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
