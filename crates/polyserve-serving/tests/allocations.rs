@@ -1,9 +1,10 @@
-//! How often the codec allocates: for a GET never, for a PUT of a known id once, and for a body in pieces once.
+//! How often the codec allocates: for a GET never, for a PUT of a known id once, for a body in pieces once, and for a refusal once.
 //!
 //! These tests are a binary of their own because they replace the allocator. Allocations are counted for each thread.
 #![forbid(unsafe_code)]
 
 use allocation_counter::measure;
+use polyserve_core::overload::{Arrival, Overload, OverloadPolicy, OverloadReason};
 use polyserve_core::{Echo, Entity, EntityRepo, EntityService, Routes, ServerConfig};
 use polyserve_memory::StdMutex;
 use polyserve_serving::http1::{HttpState, Phase, Session, SessionBuffers, SessionStep};
@@ -49,6 +50,30 @@ fn the_hot_path() {
         assert_eq!(session.take_answered(), 100 * answers);
         assert_eq!(counted.count_total, 100 * allocations, "allocations of 100 times {name}");
     }
+}
+
+#[derive(Debug)]
+struct RefusesAll;
+
+impl OverloadPolicy for RefusesAll {
+    fn admit(&self, _: &Arrival) -> Result<(), OverloadReason> {
+        Err(OverloadReason::Waited)
+    }
+}
+
+/// Regression test: a refusal was formatted, with six allocations. An overloaded server spends its time on refusals.
+#[test]
+fn a_refused_request() {
+    let config = ServerConfig::default().overload(Overload::own(|| RefusesAll));
+    let server = HttpState::new(std::sync::Arc::new(Echo), &config);
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
+    let mut serve = || {
+        for _ in 0..100 {
+            serve_once(&mut session, &mut buffers, &server, GET, b"HTTP/1.1 503 ");
+        }
+    };
+    serve(); // warm
+    assert_eq!(measure(serve).count_total, 100, "the list of its fields");
 }
 
 /// A service behind a prefix costs no allocation more.

@@ -12,14 +12,15 @@ use http::{HeaderValue, StatusCode};
 
 use super::{AnsweredRequest, Arrival, Overload, OverloadPolicy, OverloadReason};
 use crate::answer::Answer;
-use crate::service::{Head, Reply, Request, Service};
+use crate::service::{Head, Problem, Reply, Request, Service};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The admission of requests to one run of a server. For the author of a server.
 pub struct RequestAdmission {
     policy: Arc<dyn OverloadPolicy>,
     open_path: Option<Arc<str>>,
-    max_retry_after: u64,
+    /// The values of `Retry-After`, from a second on.
+    retry_after: Box<[HeaderValue]>,
     in_work: AtomicUsize,
     /// By [`OverloadReason`].
     refused: [AtomicU64; OverloadReason::ALL.len()],
@@ -31,7 +32,7 @@ impl RequestAdmission {
         Arc::new(Self {
             policy: overload.policy(),
             open_path: overload.open_path.clone(),
-            max_retry_after: overload.max_retry_after.into(),
+            retry_after: (1..=overload.max_retry_after.max(1)).map(HeaderValue::from).collect(),
             in_work: AtomicUsize::new(0),
             refused: std::array::from_fn(|_| AtomicU64::new(0)),
         })
@@ -75,16 +76,15 @@ impl RequestAdmission {
         }
     }
 
-    #[cold]
+    /// Counts a refusal, and returns its answer. Nothing is formatted: an overloaded server makes many of them.
     fn refuse(&self, reason: OverloadReason) -> Reply {
         let before = self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
-        let detail = match reason {
-            OverloadReason::InWork => "The server is overloaded: too many requests are in work.",
-            OverloadReason::Waited => "The server is overloaded: the request has waited for too long.",
-        };
         // A multiplier that visits all values in an irregular order, and each equally often.
-        let seconds = before.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_shr(32) % self.max_retry_after + 1;
-        Reply::problem(StatusCode::SERVICE_UNAVAILABLE, detail).with_field(RETRY_AFTER, HeaderValue::from(seconds))
+        let place = before.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_shr(32) % self.retry_after.len() as u64;
+        let retry_after = self.retry_after[place as usize].clone();
+        let media_type = const { HeaderValue::from_static(Problem::<&str>::MEDIA_TYPE) };
+        Reply::of_type(StatusCode::SERVICE_UNAVAILABLE, media_type, problem(reason).into())
+            .with_field(RETRY_AFTER, retry_after)
     }
 
     /// Returns the number of refused requests by reason.
@@ -95,6 +95,24 @@ impl RequestAdmission {
     /// Returns the number of requests in work.
     pub fn in_work(&self) -> usize {
         self.in_work.load(Ordering::Relaxed)
+    }
+}
+
+/// The body of a refusal: a [`Problem`] in JSON.
+fn problem(reason: OverloadReason) -> &'static str {
+    macro_rules! problem {
+        ($detail:literal) => {
+            concat!(
+                r#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":""#,
+                "The server is overloaded: ",
+                $detail,
+                r#""}"#
+            )
+        };
+    }
+    match reason {
+        OverloadReason::InWork => problem!("too many requests are in work."),
+        OverloadReason::Waited => problem!("the request has waited for too long."),
     }
 }
 
@@ -219,6 +237,19 @@ mod tests {
         let seen = noting.0.lock().unwrap();
         assert_eq!(seen[0], (Duration::ZERO, false));
         assert!(seen[1].0 >= Duration::from_secs(3) && seen[1].1);
+    }
+
+    #[test]
+    fn a_refusal_has_the_body_of_any_problem() {
+        for (reason, detail) in [
+            (OverloadReason::InWork, "The server is overloaded: too many requests are in work."),
+            (OverloadReason::Waited, "The server is overloaded: the request has waited for too long."),
+        ] {
+            let refused = RequestAdmission::new(&Overload::static_limit(1)).refuse(reason);
+            let expected = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, detail);
+            assert_eq!((refused.status(), refused.content_type()), (expected.status(), expected.content_type()));
+            assert_eq!(refused.body_bytes(b""), expected.body_bytes(b""));
+        }
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl Reply {
 
     /// Creates a reply with a body of this media type.
     #[inline]
-    pub(super) fn of_type(status: StatusCode, content_type: HeaderValue, body: Body) -> Self {
+    pub(crate) fn of_type(status: StatusCode, content_type: HeaderValue, body: Body) -> Self {
         Self::of_parts(status, Some(content_type), body)
     }
 
