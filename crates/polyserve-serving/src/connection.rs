@@ -510,7 +510,7 @@ impl Connection {
         }
         let limit = match (kind, stage.1) {
             (WaitKind::Write, _) => TimeLimit::Write { unsent: self.unsent() },
-            (WaitKind::Linger, _) => TimeLimit::Linger,
+            (WaitKind::Linger, _) => TimeLimit::Linger { sent: Duration::ZERO },
             (_, Phase::Idle) => TimeLimit::Idle,
             (_, Phase::Head) => TimeLimit::Head,
             _ => self.session.time_limit(),

@@ -1,7 +1,9 @@
 //! Closed connections that are still read from, so that the client reads the last answer and not a reset.
 //!
 //! The kernel resets a connection that is closed with unread bytes, and the reset may overtake the answer. So the writing
-//! side is closed, and what comes is discarded until the client closes or the linger timeout has passed.
+//! side is closed, and what comes is discarded until the client closes or the linger timeout has passed. It passes from the last byte
+//! on, because a client may read its answer only after it has sent all of a body: see [`TimeLimit::Linger`]. In a drain, it passes from
+//! the last byte before the drain on.
 //!
 //! Bounded: [`MAX_LINGERING`] connections of a [`LingeringSet`] linger at once. The oldest is closed for a new one.
 //!
@@ -41,18 +43,29 @@ const MAX_READS: usize = 64;
 /// calls [`sweep`](Self::sweep).
 #[derive(Debug)]
 pub struct LingeringSet {
-    /// In the order of their deadlines, because all have the same timeout.
-    connections: VecDeque<(TcpStream, Instant)>,
-    timeout: Duration,
+    /// In the order in which they began to linger.
+    connections: VecDeque<LingeringStream>,
+    config: ServerConfig,
+    /// No bytes make a connection linger for longer.
+    is_draining: bool,
     next_sweep: Instant,
     ready: Vec<bool>,
+}
+
+/// A connection that lingers.
+#[derive(Debug)]
+struct LingeringStream {
+    stream: TcpStream,
+    begun: Instant,
+    /// The time from `begun` to the last bytes.
+    sent: Duration,
 }
 
 impl LingeringSet {
     /// Creates an empty set. Its connections linger for the time that `config` sets.
     pub fn new(config: &ServerConfig) -> Self {
         let (connections, ready) = (VecDeque::new(), Vec::new());
-        Self { connections, timeout: TimeLimit::Linger.of(config), next_sweep: Instant::now(), ready }
+        Self { connections, config: config.clone(), is_draining: false, next_sweep: Instant::now(), ready }
     }
 
     /// Closes the writing side of `stream`, and lets it linger.
@@ -67,11 +80,11 @@ impl LingeringSet {
         if self.connections.is_empty() {
             self.next_sweep = now + SWEEP_PAUSE;
         } else if self.connections.len() == MAX_LINGERING
-            && let Some((oldest, _)) = self.connections.pop_front()
+            && let Some(oldest) = self.connections.pop_front()
         {
-            discard(oldest, &mut [0; 16 * 1024]);
+            discard(oldest.stream, &mut [0; 16 * 1024]);
         }
-        self.connections.push_back((stream, now + self.timeout));
+        self.connections.push_back(LingeringStream { stream, begun: now, sent: Duration::ZERO });
     }
 
     /// Answers 503 on a new connection, and lets it linger. Counts the answer.
@@ -88,7 +101,7 @@ impl LingeringSet {
         if self.connections.is_empty() || now < self.next_sweep {
             return;
         }
-        let sockets = self.connections.iter().map(|(stream, _)| (stream.as_fd(), PollFlags::IN));
+        let sockets = self.connections.iter().map(|lingering| (lingering.stream.as_fd(), PollFlags::IN));
         if wait(sockets, Some(now), &mut self.ready).is_err() {
             self.ready.clear(); // no memory: the next sweep tries again
         }
@@ -96,10 +109,13 @@ impl LingeringSet {
         let count = self.ready.iter().filter(|is_ready| **is_ready).count();
         let reads = (SWEEP_READS / count.max(1)).clamp(1, MAX_READS);
         let mut ready = self.ready.iter();
-        self.connections.retain_mut(|(stream, deadline)| {
+        self.connections.retain_mut(|LingeringStream { stream, begun, sent }| {
             let is_ready = ready.next().copied().unwrap_or(false);
             let left = if is_ready { discard_input(&*stream, &mut buffer, reads) } else { Discarded::Empty };
-            lingers_on(left, now, *deadline)
+            if is_ready && !self.is_draining {
+                *sent = now.saturating_duration_since(*begun);
+            }
+            lingers_on(left, now, *begun + TimeLimit::Linger { sent: *sent }.of(&self.config))
         });
         // Counted from the end of this sweep, so that sweeping does not take all of the thread's time.
         self.next_sweep = Instant::now() + SWEEP_PAUSE;
@@ -122,6 +138,7 @@ impl LingeringSet {
 
     /// Sweeps until no connection lingers, or the shutdown's deadline has passed. For the end of a drain.
     pub fn finish(&mut self, server: &ServerState) {
+        self.is_draining = true;
         while let Some(next) = self.deadline().filter(|_| !server.is_over()) {
             std::thread::park_timeout(server.within(next).saturating_duration_since(Instant::now()));
             self.sweep();
@@ -155,14 +172,18 @@ pub fn reject(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
 /// Lets a connection linger on the calling thread: closes the writing side, and waits until the client closes or the linger
 /// timeout has passed.
 pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
-    let until = Instant::now() + TimeLimit::Linger.of(&server.config);
     if net::end_output(stream).is_err() {
         return;
     }
-    while lingers_on(discard(stream, buffer), Instant::now(), server.within(until)) {
+    let (begun, mut sent, mut ready) = (Instant::now(), Duration::ZERO, Vec::new());
+    let until = |sent| server.within(begun + TimeLimit::Linger { sent }.of(&server.config));
+    while lingers_on(discard(stream, buffer), Instant::now(), until(sent)) {
         let socket = (stream.as_fd(), PollFlags::IN);
-        if wait([socket], Some(server.within(until)), &mut Vec::new()).is_err() {
+        if wait([socket], Some(until(sent)), &mut ready).is_err() {
             return; // no memory
+        }
+        if ready == [true] && !server.shutdown.is_begun() {
+            sent = begun.elapsed();
         }
     }
 }

@@ -136,6 +136,7 @@ kit! {
             resets_do_not_affect_others,
             a_slow_reader_gets_a_large_answer_whole,
             a_refusal_survives_unread_input,
+            a_slow_upload_is_read_after_its_refusal,
         }
         timeouts {
             a_dripping_head_times_out,

@@ -125,3 +125,33 @@ pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
         check_pattern(&client.expect_last(200).body, length);
     }
 }
+
+/// A client that sends all of a body before it reads gets the refusal of a body that is too large, also if the upload takes longer than
+/// the linger timeout: its connection is read while bytes come. It is not read for ever.
+pub(super) fn a_slow_upload_is_read_after_its_refusal(subject: &ServerSubject) {
+    const LINGER: Duration = Duration::from_millis(500);
+    const PAUSE: Duration = Duration::from_millis(50);
+    let config = || defaults().max_body(1000).linger_timeout(LINGER);
+    let head = request("POST", "/", "Content-Length: 1000000\r\n");
+    let live = subject.live(Echo, config());
+    // A pause may be longer on a busy machine.
+    attempts(5, || {
+        let mut client = live.sending(&head);
+        client.peek().map_err(|ending| format!("no refusal: {ending:?}"))?;
+        let begun = Instant::now();
+        while begun.elapsed() < LINGER * 4 {
+            let_pass(PAUSE);
+            client.send(b"a part of the body").map_err(|error| format!("{error} after {:?}", begun.elapsed()))?;
+        }
+        check_problem(&client.expect_last(413));
+        Ok(())
+    });
+    drop(live);
+    let live = subject.live(Echo, config().body_timeout(LINGER));
+    let mut client = live.sending(&head);
+    let begun = Instant::now();
+    while client.send(b"x").is_ok() {
+        assert!(begun.elapsed() < subject.max_wait, "it is read for {:?}", begun.elapsed());
+        let_pass(PAUSE);
+    }
+}

@@ -8,11 +8,14 @@
 //! * bytes after the last request are in hand, or in the socket, which is read once more for that;
 //! * it has sent an output that may still be on its way, because it does not fit in the [first flight](crate::net::FIRST_FLIGHT).
 //!
+//! The client may not read before it has sent all of a body, and then a close before that end is an error for it. So a connection lingers
+//! for longer while bytes come, but not in a drain.
+//!
 //! Cost of a connection that does not linger: one read, which finds the socket empty.
 
-use super::{Connection, Step, Turn, WaitKind};
+use super::{Connection, Step, Turn, WaitKind, nanos};
 use crate::Discarded;
-use crate::http1::SessionStep;
+use crate::http1::{SessionStep, TimeLimit};
 use crate::lingering::lingers_on;
 
 impl Connection {
@@ -42,6 +45,10 @@ impl Connection {
         }
         let now = (turn.clock)();
         self.begin_wait(turn, WaitKind::Linger, now);
+        if !turn.server.shutdown.is_begun() {
+            let sent = now.saturating_duration_since(self.since);
+            self.limit = nanos(TimeLimit::Linger { sent }.of(&turn.server.config));
+        }
         if lingers_on(Discarded::More, now, self.deadline()) { self.read(turn) } else { Step::Close }
     }
 }

@@ -126,18 +126,36 @@ fn a_dripping_head_has_one_deadline() {
     assert_eq!(step, Step::Linger);
 }
 
-/// What a lingering client still sends is discarded, and does not move the deadline.
+/// What a lingering client still sends is discarded. It moves the deadline, but not past the limit of a body, and not in a drain.
 #[test]
 fn a_linger_ends_at_its_deadline() {
-    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
-    let _ = driver.begin();
-    assert_eq!(driver.receive(b"G@T / HTTP/1.1\r\n\r\n"), Step::Write { last: true, past_report: false });
-    assert_eq!(driver.write().1, Step::Linger);
-    assert_eq!(driver.with(Connection::on_lingering), READ);
-    assert!(driver.connection.is_lingering() && driver.connection.idle().is_none());
-    assert_eq!((driver.receive(GET), driver.empty()), (READ, INPUT));
-    let_pass(Duration::from_secs(2));
-    assert_eq!((driver.begin(), driver.receive(GET)), (READ, Step::Close));
+    let lingering = || {
+        let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+        let _ = driver.begin();
+        assert_eq!(driver.receive(b"G@T / HTTP/1.1\r\n\r\n"), Step::Write { last: true, past_report: false });
+        assert_eq!(driver.write().1, Step::Linger);
+        assert_eq!(driver.with(Connection::on_lingering), READ);
+        assert!(driver.connection.is_lingering() && driver.connection.idle().is_none());
+        assert_eq!((driver.receive(GET), driver.empty()), (READ, INPUT));
+        driver
+    };
+    let pause = Duration::from_millis(900);
+    let mut silent = lingering();
+    let_pass(pause * 2);
+    assert_eq!((silent.begin(), silent.empty(), silent.empty()), (READ, READ_AGAIN, Step::Close));
+    let mut sending = lingering();
+    for _ in 0..33 {
+        let_pass(pause);
+        assert_eq!((sending.begin(), sending.receive(GET), sending.empty()), (READ, READ, INPUT));
+    }
+    let_pass(pause);
+    assert_eq!((sending.begin(), sending.receive(GET)), (READ, Step::Close));
+    let mut drained = lingering();
+    drained.server.shutdown.begin(now() + Duration::from_secs(600));
+    let_pass(pause);
+    assert_eq!((drained.begin(), drained.receive(GET), drained.empty()), (READ, READ, INPUT));
+    let_pass(pause);
+    assert_eq!((drained.begin(), drained.receive(GET)), (READ, Step::Close));
 }
 
 /// Regression test: in a drain, a read that filled its buffer up to the end of a request closed the connection. The requests that had

@@ -1,8 +1,8 @@
 //! The limits on the time of a connection's waits: one rule for every server.
 //!
 //! The limit of a body grows with the bytes that have arrived, and that of a write with the bytes that were unsent when the
-//! wait began. So a slow client that makes progress has more time, and a client that drips has a bound: whatever progress it
-//! makes, no wait begins anew.
+//! wait began. That of a connection that lingers grows while its client goes on sending. So a slow client that makes progress has more
+//! time, and a client that drips has a bound: whatever progress it makes, no wait begins anew.
 
 use std::time::Duration;
 
@@ -37,7 +37,10 @@ pub enum TimeLimit {
         unsent: usize,
     },
     /// From the last answer until the client closes.
-    Linger,
+    Linger {
+        /// The time from the last answer to the last byte that came after it. Zero if none came.
+        sent: Duration,
+    },
 }
 
 impl TimeLimit {
@@ -53,6 +56,8 @@ impl TimeLimit {
     /// assert_eq!(TimeLimit::Body { received: 0 }.of(&config), Duration::from_secs(5));
     /// assert_eq!(TimeLimit::Body { received: 480 }.of(&config), Duration::from_secs(7));
     /// assert_eq!(TimeLimit::Body { received: 1 << 20 }.of(&config), Duration::from_secs(30));
+    /// assert_eq!(TimeLimit::Linger { sent: Duration::from_secs(7) }.of(&config), Duration::from_secs(8));
+    /// assert_eq!(TimeLimit::Linger { sent: Duration::from_secs(40) }.of(&config), Duration::from_secs(30));
     /// ```
     #[inline]
     pub fn of(self, config: &ServerConfig) -> Duration {
@@ -66,7 +71,10 @@ impl TimeLimit {
                 limit.map_or(config.body_timeout, |limit| limit.min(config.body_timeout))
             }
             Self::Answer => config.answer_timeout,
-            Self::Linger => config.linger_timeout,
+            Self::Linger { sent } => {
+                let longest = config.body_timeout.max(config.linger_timeout);
+                sent.saturating_add(config.linger_timeout).min(longest)
+            }
             Self::Write { unsent } => {
                 let millis = (unsent as u64).saturating_mul(1000).checked_div(WRITE_PIECE as u64).unwrap_or(0);
                 config.write_timeout.saturating_add(Duration::from_millis(millis))

@@ -234,7 +234,7 @@ impl Http2Connection {
         let config = &self.connection.server().config;
         match waiting {
             Http2Wait::Idle => config.idle_timeout,
-            Http2Wait::Left => TimeLimit::Linger.of(config),
+            Http2Wait::Left => TimeLimit::Linger { sent: Duration::ZERO }.of(config),
             Http2Wait::Written => {
                 let unsent = self.connection.state().output.unsent();
                 TimeLimit::Write { unsent }.of(config)
@@ -314,17 +314,29 @@ async fn answer(
     let (parts, mut body) = request.into_parts();
     let answered = answer_to(streams, &parts, &mut body, notes).await;
     if !body.is_end_stream() {
-        discard(body, streams.connection.server().config.linger_timeout);
+        discard(body, Arc::clone(&streams.connection.shared.table.server));
     }
     answered
 }
 
 /// Reads the rest of a refused body, as a connection of HTTP/1 does that lingers. Without a reader, h2 resets the stream after the
 /// answer (RFC 9113, 8.1), and some clients then drop the answer: curl 7.88 does.
-fn discard(mut body: Incoming, limit: Duration) {
-    let deadline = Instant::now() + limit;
-    let rest = async move { while let Some(Ok(_)) = body.frame().await {} };
-    drop(tokio::spawn(within(move || deadline, rest)));
+fn discard(mut body: Incoming, server: Arc<ServerState>) {
+    drop(tokio::spawn(async move {
+        let (begun, sent) = (Instant::now(), AtomicU64::new(0));
+        let deadline = || {
+            begun + TimeLimit::Linger { sent: Duration::from_nanos(sent.load(Ordering::Relaxed)) }.of(&server.config)
+        };
+        let rest = async {
+            while let Some(Ok(_)) = body.frame().await {
+                if !server.shutdown.is_begun() {
+                    let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    sent.store(nanos, Ordering::Relaxed);
+                }
+            }
+        };
+        within(deadline, rest).await
+    }));
 }
 
 /// Answers the request with this head and body.

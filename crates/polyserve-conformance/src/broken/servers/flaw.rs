@@ -76,7 +76,9 @@ flaws! {
     /// Stops accepting after a connection without a byte.
     StopsAcceptingAfterAnEmptyConnection, caught by connections_without_a_request_do_not_affect_others;
     /// Closes after a refusal without reading the client's bytes, so that the kernel resets the connection.
-    DoesNotLinger, caught by a_refusal_survives_unread_input;
+    DoesNotLinger, caught by a_refusal_survives_unread_input, a_slow_upload_is_read_after_its_refusal;
+    /// Lingers for the linger timeout and no longer, also if its client goes on sending.
+    LingersForAFixedTime, caught by a_slow_upload_is_read_after_its_refusal;
     /// Lets a panic end the connection.
     DoesNotCatchPanics, caught by a_panic_in_call_is_a_500, a_panic_payload_that_panics_is_a_500;
     /// Lets a panic in the drop of an abandoned answer end the connection.

@@ -102,7 +102,11 @@ impl FlawedRun {
                 };
                 drop(alone);
                 let resets = self.has(Flaw::DoesNotLinger) || self.has(Flaw::ResetsEvictedConnections);
-                if lingers && !resets {
+                if lingers && self.has(Flaw::LingersForAFixedTime) {
+                    let stream: &TcpStream = entry.handle().as_ref();
+                    let _ = net::end_output(stream);
+                    std::thread::sleep(server.config.linger_timeout);
+                } else if lingers && !resets {
                     self.table.begin_linger(entry);
                     linger(entry.handle().as_ref(), server, &mut buffers.input);
                 }
