@@ -152,7 +152,8 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     /// What is stored and is no entity ends the page before it, and the page that would begin with it is an error, so that it is neither
     /// left out unseen nor in the way of the others.
     ///
-    /// Cost: that of `limit` gets, however many entities there are.
+    /// Cost: that of `limit` gets, however many entities there are. A store over an engine that keeps no order may have to list more ids, and
+    /// says so.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@
 //! Source: an ordered set next to a hash table, as databases index a table.
 //!
 //! *Wins when* entities are exported, or listed for people. *Loses when* many ids are new or removed: these writes take turns. Record:
-//! none yet (`stores-ordered`).
+//! `stores-ordered`.
 
 use std::collections::BTreeSet;
 use std::fmt;

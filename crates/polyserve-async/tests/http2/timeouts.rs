@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use http::{Method, Request, StatusCode};
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use polyserve_conformance::client::Client;
+use polyserve_core::overload::{Arrival, Overload, OverloadPolicy, OverloadReason};
 use polyserve_core::{Answer, Body, Drain, Echo, Reply, ServerConfig, Service};
 use tokio::runtime::Builder;
 
@@ -169,6 +170,32 @@ fn a_late_body_of_a_stream_is_a_408() {
 #[test]
 fn a_body_of_a_stream_below_the_rate_is_a_408() {
     bodies_are_late(|config| config.body_timeout = 10 * MAX_WAIT);
+}
+
+/// Regression test: the time in which a body arrived counted as a wait for the server. So the policy `gradient` refused an upload to an
+/// idle server.
+#[test]
+fn the_time_of_a_body_is_no_wait() {
+    #[derive(Debug)]
+    struct Waits(mpsc::Sender<Duration>);
+    impl OverloadPolicy for Waits {
+        fn admit(&self, arrival: &Arrival) -> Result<(), OverloadReason> {
+            self.0.send(arrival.waited).expect("the test receives it");
+            Ok(())
+        }
+    }
+    let (sender, waits) = mpsc::channel();
+    let own = Overload::own(move || Waits(sender.clone()));
+    let running = serve(Arc::new(Echo), |config| config.overload = Some(own));
+    let mut client = std::net::TcpStream::connect(running.local_addr()).expect("it accepts");
+    // The preface, empty settings, and the head of a POST.
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("it takes it");
+    client.write_all(b"\0\0\x06\x01\x04\0\0\0\x01\x83\x84\x86\x41\x01a").expect("it takes it");
+    std::thread::sleep(Duration::from_millis(200));
+    let sent = Instant::now();
+    client.write_all(b"\0\0\x01\0\x01\0\0\0\x01x").expect("it takes it");
+    let waited = waits.recv_timeout(MAX_WAIT).expect("the policy is asked");
+    assert!(waited <= sent.elapsed(), "{waited:?}");
 }
 
 /// A head that does not end is no request: its connection is closed as an idle one. A preface that does not end is a late head.

@@ -24,8 +24,8 @@ use std::convert::Infallible;
 use std::future::{Future, IntoFuture as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -347,13 +347,14 @@ async fn answer_to(
     notes: &mut RequestNotes,
 ) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
-    let arrived = server.http.admission.as_ref().map(|_| Instant::now());
+    let mut arrived = server.http.admission.as_ref().map(|_| Instant::now());
     streams.turn.admitted().await;
     if parts.headers.len() > server.http.limits.max_headers {
         return Err(too_many_fields());
     }
     check_head(parts, server)?;
-    let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), notes: Mutex::default(), arrived });
+    let tracked =
+        Arc::new(TrackedService { streams: Arc::clone(streams), notes: Mutex::default(), arrived: OnceLock::new() });
     let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.http);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let has_body = !body.is_end_stream();
@@ -370,7 +371,11 @@ async fn answer_to(
         None => return Err(reply_to(LATE_BODY, server)),
     };
     if has_body {
+        arrived = arrived.map(|_| Instant::now()); // the time of a body is the client's
         streams.turn.admitted().await;
+    }
+    if let Some(arrived) = arrived {
+        let _ = tracked.arrived.set(arrived);
     }
     if !server.http.memory.admits(MethodClass::of(&parts.method)) {
         return Err(server.http.memory.refuse());
@@ -441,8 +446,8 @@ struct TrackedService {
     streams: Arc<Streams>,
     /// What the service has noted.
     notes: Mutex<RequestNotes>,
-    /// When the stream began, for an overload policy.
-    arrived: Option<Instant>,
+    /// When the whole request was there. Set for an overload policy.
+    arrived: OnceLock<Instant>,
 }
 
 struct ServiceCallCount<'a> {
@@ -473,7 +478,7 @@ impl Service for TrackedService {
         let connection = &self.streams.connection;
         let draining = connection.server().shutdown.is_begun();
         let client = connection.server().http.client(connection.peer, request.head.headers);
-        let mut request = request.with_peer(client).with_draining(draining).with_arrived(self.arrived);
+        let mut request = request.with_peer(client).with_draining(draining).with_arrived(self.arrived.get().copied());
         request.head.certificate = connection.certificate.get();
         let notes = RequestNotes::new();
         let call = || connection.server().http.service.call(request.with_notes(Some(&notes)), body);
