@@ -50,6 +50,7 @@ use crate::types::{BoxError, request, response, service_failed, upgrade_refused}
 /// * The server sets `Connection`, `Content-Length`, `Date`, `Keep-Alive`, `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
 ///   In an answer of the service they are left out, except the length of an empty answer to HEAD.
 ///   A service therefore cannot close its connection.
+/// * On `tokio_per_core`, a handler that calls `tokio::task::block_in_place` panics: its runtimes have one thread each.
 /// * An upgrade (101) is answered with 501.
 /// * A target that the `http` crate refuses is answered with 400.
 /// * An error of the service is logged and answered with 500. So is a panic, as that of any [`Service`].

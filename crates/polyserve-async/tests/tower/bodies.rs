@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::{get, post};
+use axum::http::StatusCode;
+use axum::routing::{any, get, post};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
@@ -95,7 +96,7 @@ fn a_body_that_is_kept_does_not_change_the_next_request() {
     };
     let routes = Router::new()
         .route("/keep", post(keep))
-        .route("/read", post(async move |body| read(body).await.map_err(|_| axum::http::StatusCode::BAD_REQUEST)));
+        .route("/read", post(async move |body| read(body).await.map_err(|_| StatusCode::BAD_REQUEST)));
     let running = serve(routes, |config| config.body_timeout = Duration::from_millis(500));
     let mut client = client(&running);
     client.ask(b"POST /keep HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab", 200);
@@ -444,4 +445,23 @@ fn a_body_that_has_arrived_may_be_read_late() {
     raw.until("\r\n\r\nbody");
     drop(raw);
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
+}
+
+/// Regression test: 205 was sent with its body, and 204 with the length of its body to HEAD.
+#[test]
+fn a_status_without_a_body_has_none() {
+    let routes = Router::new()
+        .route("/204", any(|| async { (StatusCode::NO_CONTENT, "a body") }))
+        .route("/205", any(|| async { (StatusCode::RESET_CONTENT, "a body") }));
+    let running = serve(routes, |_| ());
+    let mut client = client(&running);
+    for (status, method, length) in
+        [(204, "HEAD", None), (204, "GET", None), (205, "HEAD", None), (205, "GET", Some("0")), (204, "GET", None)]
+    {
+        client
+            .send(format!("{method} /{status} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+            .expect("it takes the request");
+        let head = client.receive_head().expect("an answer");
+        assert_eq!((head.status, head.header("Content-Length")), (status, length), "{method}");
+    }
 }

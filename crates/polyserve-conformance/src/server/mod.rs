@@ -122,6 +122,7 @@ kit! {
             a_later_answer_may_need_many_polls,
             mixed_answers_keep_their_places,
             large_pipelined_answers_arrive_whole,
+            statuses_without_a_body_have_none,
         }
         splits {
             a_request_may_be_split_anywhere,

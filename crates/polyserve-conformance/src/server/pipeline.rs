@@ -1,5 +1,8 @@
 //! Pipelined requests: sent before the answers to earlier requests have come.
 
+use polyserve_core::Body;
+use polyserve_core::http::Method;
+
 use super::prelude::*;
 
 /// Requests that arrive together are answered in order, each with its own answer.
@@ -102,5 +105,24 @@ pub(super) fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) {
     let mut client = live.sending(&lengths.map(|length| get(&format!("/{length}"))).concat());
     for length in lengths {
         check_pattern(&client.expect(200).body, length);
+    }
+}
+
+/// An answer has no body if its status allows none, also if the service has made one, or has the length of one for HEAD. 204 and 304 have
+/// no `Content-Length` either (RFC 9110, 8.6), and 205 has that of an empty body (15.3.6). The next answer follows at once.
+pub(super) fn statuses_without_a_body_have_none(subject: &ServerSubject) {
+    let service = |request: Request<'_>| {
+        let status = request.head.target.trim_start_matches('/').parse().expect("the target is a status");
+        let body = if request.head.method == Method::HEAD { Body::Omitted(Some(6)) } else { Body::from("a body") };
+        Reply::new(status, "text/plain", body)
+    };
+    let live = subject.live(service, defaults());
+    let mut client = live.client();
+    for (status, length) in [(204, None), (205, Some("0")), (304, None), (200, Some("6"))] {
+        for method in ["HEAD", "GET"] {
+            client.send(&request(method, &format!("/{status}"), "")).expect("the request is taken");
+            let head = client.receive_head().expect("an answer");
+            assert_eq!((head.status, head.header("Content-Length")), (status, length), "{method}");
+        }
     }
 }

@@ -29,7 +29,8 @@ fn not_final(status: StatusCode) -> StatusCode {
 
 /// A reply to a request: status, header fields and body.
 ///
-/// Its status is that of a final answer, 200 to 599. A reply that is created with another one has the status 500.
+/// Its status is that of a final answer, 200 to 599. A reply that is created with another one has the status 500. A body of a reply with
+/// the status 204, 205 or 304 is not sent (RFC 9110).
 ///
 /// ```
 /// use polyserve_core::{Body, Reply};
@@ -63,6 +64,15 @@ struct Parts {
 }
 
 impl Parts {
+    /// Whether the status needs an empty body (RFC 9110, 15.3.6). Those without any are [`Reply::is_bodiless`].
+    fn is_emptied(&self) -> bool {
+        self.status == StatusCode::RESET_CONTENT
+    }
+
+    fn into_body(self) -> Body {
+        if self.is_emptied() { Body::Static(&[]) } else { self.body }
+    }
+
     fn remove_etag(&mut self) {
         self.etag = None;
         self.headers.retain(|(name, _)| name != ETAG);
@@ -407,22 +417,25 @@ impl Reply {
     /// ```
     pub fn move_headers(self, headers: &mut HeaderMap) -> Body {
         let is_bodiless = self.is_bodiless();
-        let parts = self.into_parts();
-        if let Some(content_type) = parts.content_type.filter(|_| !is_bodiless) {
+        let mut parts = self.into_parts();
+        if let Some(content_type) = parts.content_type.take().filter(|_| !is_bodiless) {
             headers.insert(CONTENT_TYPE, content_type);
-        }
-        if let Body::Omitted(Some(length)) = parts.body {
-            headers.insert(CONTENT_LENGTH, length.into());
         }
         if let Some(etag) = parts.etag
             && let Ok(etag) = HeaderValue::from_bytes(&etag.text())
         {
             headers.insert(ETAG, etag);
         }
-        for (name, value) in parts.headers {
+        for (name, value) in parts.headers.drain(..) {
             headers.append(name, value);
         }
-        parts.body
+        let body = parts.into_body();
+        if let Body::Omitted(Some(length)) = body
+            && !is_bodiless
+        {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
+        body
     }
 
     /// Returns the body.
@@ -432,13 +445,14 @@ impl Reply {
         match &self.0 {
             ReplyForm::JsonInPlace => &IN_PLACE,
             ReplyForm::Done => &EMPTY,
+            ReplyForm::Parts(parts) if parts.is_emptied() => &EMPTY,
             ReplyForm::Parts(parts) => &parts.body,
         }
     }
 
     /// Takes the body out of the reply.
     pub fn into_body(self) -> Body {
-        self.into_parts().body
+        self.into_parts().into_body()
     }
 
     /// Returns the bytes of the body. `in_place` is the buffer that the service was called with.
@@ -543,8 +557,10 @@ mod tests {
         Reply::text("").with_body(Body::Omitted(Some(7))).move_headers(&mut headers);
         assert_eq!((headers.len(), &headers["content-length"]), (2, &HeaderValue::from(7)));
         headers.clear();
-        let _ = Reply::new(StatusCode::NOT_MODIFIED, "text/plain", "").move_headers(&mut headers);
-        assert!(headers.is_empty(), "{headers:?}");
+        for status in [StatusCode::NOT_MODIFIED, StatusCode::NO_CONTENT] {
+            let _ = Reply::new(status, "text/plain", Body::Omitted(Some(7))).move_headers(&mut headers);
+            assert!(headers.is_empty(), "{headers:?}");
+        }
     }
 
     #[test]

@@ -332,12 +332,19 @@ impl Adapter {
 
     /// Makes the response of a `tower::Service`.
     fn respond_stream(&self, response: Response<BoxBody>, method: MethodClass) -> Response<AnswerBody> {
-        let (parts, body) = response.into_parts();
-        let stream = match Stream::new(&self.connection, body) {
-            Ok(stream) => stream,
-            Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new(), None),
+        let (mut parts, body) = response.into_parts();
+        let stream = if matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
+            // These have no body, and hyper would send the length of one to HEAD.
+            parts.headers.remove(CONTENT_LENGTH);
+            self.connection.abandon(body);
+            None
+        } else {
+            match Stream::new(&self.connection, body) {
+                Ok(stream) => Some(stream),
+                Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new(), None),
+            }
         };
-        let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, Some(stream), Some(method)) else {
+        let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, stream, Some(method)) else {
             return self.respond(self.connection.server().http.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
         let mut response = Response::from_parts(parts, body);
