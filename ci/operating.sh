@@ -11,8 +11,19 @@ command -v openssl >/dev/null || apt_install openssl
 # block FILE: prints the block of the page with this file name.
 block() { awk -v head="file=$1" '/^```/ { inside = index($0, head); next } inside' docs/OPERATING.md; }
 
-# free_port: prints a port that was free a moment ago.
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# free_port: prints a port that was free a moment ago. The kernel gives those above 61000 to no one else.
+free_port() {
+    python3 -c '
+import random, socket
+
+while True:
+    port = random.randrange(61000, 65535)
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) != 0:
+            print(port)
+            break
+'
+}
 
 # answered STATUS ARGUMENTS...: sends a request, and fails unless the answer has the status.
 answered() {

@@ -71,8 +71,8 @@ pub struct ServerConfig {
     /// Max time for the client to read an answer, plus one second for each 64 KiB that the kernel did not take at once. Beyond
     /// it, the connection is cut, whatever progress the client makes. Default 30 s.
     pub write_timeout: Duration,
-    /// Max time without a byte for which a closed connection is still read from, so that the client reads the last answer. A client that
-    /// goes on sending has `body_timeout` in all, but no time of its own in a drain. Default 1 s.
+    /// Max time for which a closed connection is still read from, so that the client reads the last answer. It begins anew while a client
+    /// goes on with a body, at `min_body_rate` at least, for `body_timeout` in all, but not in a drain. Default 1 s.
     pub linger_timeout: Duration,
     /// Max bytes of request line and headers. Beyond it: 431; 414 if the target alone is longer, 501 if the method alone is.
     /// Default 16 KiB.

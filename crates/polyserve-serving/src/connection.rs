@@ -31,7 +31,7 @@
 //!
 //! Invariants:
 //!
-//! * A wait has one deadline. It moves only if the body that is awaited has grown.
+//! * A wait has one deadline. It moves only if the body that is awaited has grown, or a client goes on with one after its last answer.
 //! * When a deadline passes, the socket is tried once more before it is judged. So a process that was paused loses no request that
 //!   came in time.
 //! * While the connection may close, a drain or an eviction closes it as soon as its socket is found empty. If it has not sent a byte,
@@ -240,7 +240,7 @@ impl Connection {
         self.is_late = false;
         self.reads = self.reads.saturating_add(1);
         if self.is_closing() {
-            return self.on_late_bytes(turn);
+            return self.on_late_bytes(turn, count);
         }
         if turn.server.shutdown.is_begun() && turn.server.is_over() {
             self.is_cut |= self.session_step != SessionStep::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered

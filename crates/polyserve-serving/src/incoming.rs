@@ -49,7 +49,7 @@ impl Incoming {
     pub fn new(listener: TcpListener, server: Arc<ServerState>) -> io::Result<Self> {
         let wake = server.wake_pipe()?;
         let listener = EventListener::new(Arc::new(listener), server.config.backlog);
-        let lingering = LingeringSet::new(&server.config);
+        let lingering = LingeringSet::new(Arc::clone(&server));
         Ok(Self { listener, server, wake, lingering, in_a_row: 0 })
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The kernel resets a connection that is closed with unread bytes, and the reset may overtake the answer. So the writing
 //! side is closed, and what comes is discarded until the client closes or the linger timeout has passed. It passes from the last byte
-//! on, because a client may read its answer only after it has sent all of a body: see [`TimeLimit::Linger`]. In a drain, it passes from
-//! the last byte before the drain on.
+//! on, because a client may read its answer only after it has sent all of a body: see [`TimeLimit::Linger`]. Bytes that come slower than
+//! those of a body may, or in a drain, change nothing.
 //!
 //! Bounded: [`MAX_LINGERING`] connections of a [`LingeringSet`] linger at once. The oldest is closed for a new one.
 //!
@@ -17,9 +17,9 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::ServerConfig;
 use rustix::event::PollFlags;
 
 use super::{Connection, ServerState, Turn, net, wait, with_buffers};
@@ -45,9 +45,7 @@ const MAX_READS: usize = 64;
 pub struct LingeringSet {
     /// In the order in which they began to linger.
     connections: VecDeque<LingeringStream>,
-    config: ServerConfig,
-    /// No bytes make a connection linger for longer.
-    is_draining: bool,
+    server: Arc<ServerState>,
     next_sweep: Instant,
     ready: Vec<bool>,
 }
@@ -57,15 +55,14 @@ pub struct LingeringSet {
 struct LingeringStream {
     stream: TcpStream,
     begun: Instant,
-    /// The time from `begun` to the last bytes.
+    /// The time from `begun` to the last bytes that let it linger on.
     sent: Duration,
 }
 
 impl LingeringSet {
-    /// Creates an empty set. Its connections linger for the time that `config` sets.
-    pub fn new(config: &ServerConfig) -> Self {
-        let (connections, ready) = (VecDeque::new(), Vec::new());
-        Self { connections, config: config.clone(), is_draining: false, next_sweep: Instant::now(), ready }
+    /// Creates an empty set. Its connections linger for the time that the configuration of `server` sets.
+    pub fn new(server: Arc<ServerState>) -> Self {
+        Self { connections: VecDeque::new(), server, next_sweep: Instant::now(), ready: Vec::new() }
     }
 
     /// Closes the writing side of `stream`, and lets it linger.
@@ -111,11 +108,14 @@ impl LingeringSet {
         let mut ready = self.ready.iter();
         self.connections.retain_mut(|LingeringStream { stream, begun, sent }| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            let left = if is_ready { discard_input(&*stream, &mut buffer, reads) } else { Discarded::Empty };
-            if is_ready && !self.is_draining {
+            let (left, count) = match is_ready {
+                true => discard_input(&*stream, &mut buffer, reads),
+                false => (Discarded::Empty, 0),
+            };
+            if extends_linger(count, &self.server) {
                 *sent = now.saturating_duration_since(*begun);
             }
-            lingers_on(left, now, *begun + TimeLimit::Linger { sent: *sent }.of(&self.config))
+            lingers_on(left, now, *begun + TimeLimit::Linger { sent: *sent }.of(&self.server.config))
         });
         // Counted from the end of this sweep, so that sweeping does not take all of the thread's time.
         self.next_sweep = Instant::now() + SWEEP_PAUSE;
@@ -138,7 +138,6 @@ impl LingeringSet {
 
     /// Sweeps until no connection lingers, or the shutdown's deadline has passed. For the end of a drain.
     pub fn finish(&mut self, server: &ServerState) {
-        self.is_draining = true;
         while let Some(next) = self.deadline().filter(|_| !server.is_over()) {
             std::thread::park_timeout(server.within(next).saturating_duration_since(Instant::now()));
             self.sweep();
@@ -176,16 +175,25 @@ pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
         return;
     }
     let (begun, mut sent, mut ready) = (Instant::now(), Duration::ZERO, Vec::new());
-    let until = |sent| server.within(begun + TimeLimit::Linger { sent }.of(&server.config));
-    while lingers_on(discard(stream, buffer), Instant::now(), until(sent)) {
-        let socket = (stream.as_fd(), PollFlags::IN);
-        if wait([socket], Some(until(sent)), &mut ready).is_err() {
-            return; // no memory
-        }
-        if ready == [true] && !server.shutdown.is_begun() {
+    loop {
+        let (left, count) = discard_input(stream, buffer, MAX_READS);
+        if extends_linger(count, server) {
             sent = begun.elapsed();
         }
+        let until = server.within(begun + TimeLimit::Linger { sent }.of(&server.config));
+        let socket = (stream.as_fd(), PollFlags::IN);
+        // An error of the wait: no memory.
+        if !lingers_on(left, Instant::now(), until) || wait([socket], Some(until), &mut ready).is_err() {
+            return;
+        }
     }
+}
+
+/// Whether `count` bytes that came at once let a closed connection linger on: they are as many as a body has at least in the linger
+/// timeout, and there is no drain. So a client that goes on with a body keeps its connection, and one that drips does not.
+pub fn extends_linger(count: usize, server: &ServerState) -> bool {
+    let least = server.config.linger_timeout.as_secs_f64() * f64::from(server.config.min_body_rate);
+    count > 0 && count as f64 >= least && !server.shutdown.is_begun()
 }
 
 /// Whether a connection goes on lingering at `now`, after what had come was discarded.
@@ -206,30 +214,30 @@ pub enum Discarded {
 
 /// Reads and discards up to 64 buffers, without waiting.
 pub fn discard(stream: impl AsFd, buffer: &mut [u8]) -> Discarded {
-    discard_input(stream, buffer, MAX_READS)
+    discard_input(stream, buffer, MAX_READS).0
 }
 
-/// Reads and discards up to `max` buffers.
-fn discard_input(stream: impl AsFd, buffer: &mut [u8], max: usize) -> Discarded {
+/// Reads and discards up to `max` buffers. Returns the number of bytes too.
+fn discard_input(stream: impl AsFd, buffer: &mut [u8], max: usize) -> (Discarded, usize) {
+    let mut count: usize = 0;
     for _ in 0..max {
         match net::receive(&stream, buffer) {
-            Ok(0) => return Discarded::End,
-            Ok(_) => {}
+            Ok(0) => return (Discarded::End, count),
+            Ok(more) => count = count.saturating_add(more),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Discarded::Empty,
-            Err(_) => return Discarded::End,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return (Discarded::Empty, count),
+            Err(_) => return (Discarded::End, count),
         }
     }
-    Discarded::More
+    (Discarded::More, count)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
-    use std::sync::Arc;
 
-    use polyserve_core::Echo;
+    use polyserve_core::{Echo, ServerConfig};
 
     use super::*;
 
@@ -238,10 +246,9 @@ mod tests {
     #[test]
     fn more_than_a_thousand_rejected_clients_read_their_503() {
         const CLIENTS: usize = 1100;
-        let config = ServerConfig::default();
-        let server = ServerState::new(Arc::new(Echo), &config);
+        let server = patient_server();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut lingering = LingeringSet::new(&ServerConfig::default().linger_timeout(Duration::from_secs(60)));
+        let mut lingering = LingeringSet::new(Arc::clone(&server));
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -264,9 +271,9 @@ mod tests {
     /// Regression test: every rejection read from every lingering socket.
     #[test]
     fn a_rejection_does_not_sweep() {
-        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+        let server = patient_server();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut lingering = LingeringSet::new(&ServerConfig::default().linger_timeout(Duration::from_secs(60)));
+        let mut lingering = LingeringSet::new(Arc::clone(&server));
         let clients: Vec<_> = (0..3)
             .map(|_| {
                 let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -285,6 +292,12 @@ mod tests {
         lingering.next_sweep = Instant::now() + Duration::from_secs(60);
         lingering.sweep();
         assert_eq!(lingering.len(), 4, "a sweep that is not due does nothing");
+    }
+
+    /// A server of which connections linger for a minute.
+    fn patient_server() -> Arc<ServerState> {
+        let config = ServerConfig::default().linger_timeout(Duration::from_secs(60));
+        Arc::new(ServerState::new(Arc::new(Echo), &config))
     }
 
     fn accepted(listener: &TcpListener) -> (TcpStream, TcpStream) {

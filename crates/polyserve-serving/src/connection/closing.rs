@@ -16,7 +16,7 @@
 use super::{Connection, Step, Turn, WaitKind, nanos};
 use crate::Discarded;
 use crate::http1::{SessionStep, TimeLimit};
-use crate::lingering::lingers_on;
+use crate::lingering::{extends_linger, lingers_on};
 
 impl Connection {
     /// Whether the last answer is sent.
@@ -37,15 +37,15 @@ impl Connection {
         }
     }
 
-    /// Returns the next step after bytes that came after the last request.
+    /// Returns the next step after `count` bytes that came after the last request.
     #[inline(never)]
-    pub(super) fn on_late_bytes(&mut self, turn: &Turn<'_>) -> Step {
+    pub(super) fn on_late_bytes(&mut self, turn: &Turn<'_>, count: usize) -> Step {
         if !self.is_lingering {
             return Step::Linger;
         }
         let now = (turn.clock)();
         self.begin_wait(turn, WaitKind::Linger, now);
-        if !turn.server.shutdown.is_begun() {
+        if extends_linger(count, turn.server) {
             let sent = now.saturating_duration_since(self.since);
             self.limit = nanos(TimeLimit::Linger { sent }.of(&turn.server.config));
         }

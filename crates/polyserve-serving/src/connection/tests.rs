@@ -126,7 +126,8 @@ fn a_dripping_head_has_one_deadline() {
     assert_eq!(step, Step::Linger);
 }
 
-/// What a lingering client still sends is discarded. It moves the deadline, but not past the limit of a body, and not in a drain.
+/// What a lingering client still sends is discarded. It moves the deadline, but not past the limit of a body, not in a drain, and not if it
+/// is less than a body has in that time.
 #[test]
 fn a_linger_ends_at_its_deadline() {
     let lingering = || {
@@ -144,18 +145,24 @@ fn a_linger_ends_at_its_deadline() {
     let_pass(pause * 2);
     assert_eq!((silent.begin(), silent.empty(), silent.empty()), (READ, READ_AGAIN, Step::Close));
     let mut sending = lingering();
+    let part = GET.repeat(16);
     for _ in 0..33 {
         let_pass(pause);
-        assert_eq!((sending.begin(), sending.receive(GET), sending.empty()), (READ, READ, INPUT));
+        assert_eq!((sending.begin(), sending.receive(&part), sending.empty()), (READ, READ, INPUT));
     }
     let_pass(pause);
-    assert_eq!((sending.begin(), sending.receive(GET)), (READ, Step::Close));
+    assert_eq!((sending.begin(), sending.receive(&part)), (READ, Step::Close));
+    let mut dripping = lingering();
+    let_pass(pause);
+    assert_eq!((dripping.begin(), dripping.receive(GET), dripping.empty()), (READ, READ, INPUT));
+    let_pass(pause);
+    assert_eq!((dripping.begin(), dripping.receive(GET)), (READ, Step::Close));
     let mut drained = lingering();
     drained.server.shutdown.begin(now() + Duration::from_secs(600));
     let_pass(pause);
-    assert_eq!((drained.begin(), drained.receive(GET), drained.empty()), (READ, READ, INPUT));
+    assert_eq!((drained.begin(), drained.receive(&part), drained.empty()), (READ, READ, INPUT));
     let_pass(pause);
-    assert_eq!((drained.begin(), drained.receive(GET)), (READ, Step::Close));
+    assert_eq!((drained.begin(), drained.receive(&part)), (READ, Step::Close));
 }
 
 /// Regression test: in a drain, a read that filled its buffer up to the end of a request closed the connection. The requests that had
@@ -524,11 +531,13 @@ fn a_hook_of_times_sees_the_times_of_reports() {
     const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n";
     const LATER: &[u8] = b"PUT /later HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
     const UNKNOWN: &[u8] = b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let [get_and_part, get_and_post] = [[GET, &GET[..9]], [GET, POST]].map(|parts| parts.concat());
+    let [get_and_part, get_and_post, get_and_end] =
+        [[GET, &GET[..9]], [GET, POST], [GET, b"\r"]].map(|parts| parts.concat());
+    let end_and_unknown = [b"\n", UNKNOWN].concat();
     let many = GET.repeat(100);
     // The reads of a connection, and its last answers.
     let (get, post) = (Some(Method::GET), Some(Method::POST));
-    let rows: [(&[&[u8]], &[SeenAnswer<'_>]); 9] = [
+    let rows: [(&[&[u8]], &[SeenAnswer<'_>]); 10] = [
         (&[GET, GET], &[(200, &get, false), (200, &get, false)]),
         (&[&GET[..5], &GET[5..], GET], &[(200, &get, true), (200, &get, false)]),
         (&[&get_and_part, &GET[9..], GET], &[(200, &get, false), (200, &get, true), (200, &get, false)]),
@@ -536,6 +545,7 @@ fn a_hook_of_times_sees_the_times_of_reports() {
         (&[&get_and_post, b"a", b"b", UNKNOWN], &[(200, &get, false), (200, &post, true), (501, &None, false)]),
         (&[LATER, GET], &[(200, &Some(Method::PUT), true), (200, &get, false)]),
         (&[GET, UNKNOWN], &[(200, &get, false), (501, &None, false)]),
+        (&[&get_and_end, &end_and_unknown], &[(200, &get, false), (501, &None, false)]),
         (&[&GET[..5], b"\0\r\n\r\n"], &[(400, &None, true)]),
         (&[&many], &[(200, &get, false)]),
     ];

@@ -165,7 +165,7 @@ impl SessionBuffers {
     pub(super) fn take_times(&mut self) -> (Option<&'static Method>, Option<Instant>, Option<Duration>) {
         let Some(begun) = self.begun.take() else { return (None, None, None) };
         let queued = self.queued_since.take().map(|since| begun.saturating_duration_since(since));
-        (self.method, Some(begun), queued)
+        (self.method.take(), Some(begun), queued)
     }
 
     /// Returns the bytes to write for the connection that was served last.

@@ -123,7 +123,7 @@ settings! {
     answer_timeout: time, "Max time from a request to a deferred answer; then 503";
     idle_timeout: time, "Max time from the last answer to the first byte of the next request; then the connection is closed";
     write_timeout: time, "Max time for the client to take an answer, plus 1 s for each 64 KiB; then the connection is cut";
-    linger_timeout: time, "Max time without a byte that a closed connection is still read, so that the client receives the last answer; at most --body-timeout in all";
+    linger_timeout: time, "Max time that a closed connection is still read, so that the client receives the last answer; it begins anew while a body goes on, at most for --body-timeout";
     max_head: bytes, "Max size of request line and headers; more is answered 431 or 414";
     max_headers: count, "Max number of header fields; more are answered 431";
     max_body: bytes, "Max size of a body; more is answered 413";

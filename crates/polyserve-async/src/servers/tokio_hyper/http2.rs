@@ -43,7 +43,7 @@ use polyserve_core::{
 use polyserve_serving::http1::refusal::{LATE_BODY, late_answer};
 use polyserve_serving::http1::{AgentFields, OUTPUT_BOUND, TimeLimit, decode};
 use polyserve_serving::memory::{MethodClass, Reservation};
-use polyserve_serving::{ConnectionHandle as _, ServerState};
+use polyserve_serving::{ConnectionHandle as _, ServerState, extends_linger};
 use tokio::runtime::Handle;
 
 use self::streams::{CountedBody, OpenStream, Streams};
@@ -328,8 +328,8 @@ fn discard(mut body: Incoming, server: Arc<ServerState>) {
             begun + TimeLimit::Linger { sent: Duration::from_nanos(sent.load(Ordering::Relaxed)) }.of(&server.config)
         };
         let rest = async {
-            while let Some(Ok(_)) = body.frame().await {
-                if !server.shutdown.is_begun() {
+            while let Some(Ok(frame)) = body.frame().await {
+                if extends_linger(frame.data_ref().map_or(0, bytes::Bytes::len), &server) {
                     let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
                     sent.store(nanos, Ordering::Relaxed);
                 }

@@ -61,7 +61,7 @@ pub(super) fn serve(
     let counted = Arc::clone(&run);
     let counters = move || counted.counters();
     Running::start("plain-server", local_addr, config.drain_grace, shutdown, counters, move || {
-        let lingering = LingeringSet::new(&run.table.server.config);
+        let lingering = LingeringSet::new(Arc::clone(&run.table.server));
         let mut acceptor = Acceptor { run, threads: Vec::new(), lingering, rejected: 0 };
         acceptor.accept(&listener);
         let kept = acceptor.close(listener);

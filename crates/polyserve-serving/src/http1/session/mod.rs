@@ -362,7 +362,7 @@ impl Session {
     #[inline]
     fn note_read(&mut self, turn: &mut SessionTurn<'_>) {
         let last_read = *turn.buffers.now.get_or_insert_with(Instant::now);
-        turn.buffers.begun = None;
+        (turn.buffers.begun, turn.buffers.method) = (None, None);
         if turn.http.reports_clients || self.reported.is_some() {
             self.keep_read(last_read, turn.buffers);
         }

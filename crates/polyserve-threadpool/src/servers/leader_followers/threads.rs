@@ -124,7 +124,7 @@ impl RunState {
             connections: Arc::new(ConnectionTable::new(Arc::clone(&server), cores())),
             threads: Mutex::default(),
             listener: RwLock::new(Some(bound.listener)),
-            lingering: Mutex::new(LingeringSet::new(&server.config)),
+            lingering: Mutex::new(LingeringSet::new(Arc::clone(&server))),
             accepted: AtomicU64::new(0),
             leader: AtomicU8::new(Leader::Busy as u8),
             silent_starts: AtomicBool::new(false),
