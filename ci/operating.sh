@@ -11,7 +11,7 @@ command -v openssl >/dev/null || apt_install openssl
 # block FILE: prints the block of the page with this file name.
 block() { awk -v head="file=$1" '/^```/ { inside = index($0, head); next } inside' docs/OPERATING.md; }
 
-# free_port: prints a port that was free a moment ago. The kernel gives those above 61000 to no one else.
+# free_port: prints a port that was free a moment ago. The kernel itself assigns none above 60999.
 free_port() {
     python3 -c '
 import random, socket

@@ -79,7 +79,7 @@ pub use connections::{
 };
 pub use event_listener::{ACCEPT_BACKOFF, AcceptRules, AfterAccept, EventListener};
 pub use incoming::{Accepted, Incoming};
-pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, extends_linger, linger, reject};
+pub use lingering::{Discarded, LingerWait, LingeringSet, MAX_LINGERING, discard, linger, reject};
 pub use peer_limit::{PeerLimit, PeerPlace};
 pub use server_state::{Bound, SHUTDOWN_SLACK, ServerState, WaitOutcome, bind, join_until, wait_for_answer};
 pub use thread_buffers::{ThreadBuffers, with_buffers};

@@ -54,9 +54,7 @@ pub struct LingeringSet {
 #[derive(Debug)]
 struct LingeringStream {
     stream: TcpStream,
-    begun: Instant,
-    /// The time from `begun` to the last bytes that let it linger on.
-    sent: Duration,
+    wait: LingerWait,
 }
 
 impl LingeringSet {
@@ -81,7 +79,7 @@ impl LingeringSet {
         {
             discard(oldest.stream, &mut [0; 16 * 1024]);
         }
-        self.connections.push_back(LingeringStream { stream, begun: now, sent: Duration::ZERO });
+        self.connections.push_back(LingeringStream { stream, wait: LingerWait::new(now) });
     }
 
     /// Answers 503 on a new connection, and lets it linger. Counts the answer.
@@ -106,16 +104,14 @@ impl LingeringSet {
         let count = self.ready.iter().filter(|is_ready| **is_ready).count();
         let reads = (SWEEP_READS / count.max(1)).clamp(1, MAX_READS);
         let mut ready = self.ready.iter();
-        self.connections.retain_mut(|LingeringStream { stream, begun, sent }| {
+        self.connections.retain_mut(|LingeringStream { stream, wait }| {
             let is_ready = ready.next().copied().unwrap_or(false);
             let (left, count) = match is_ready {
                 true => discard_input(&*stream, &mut buffer, reads),
                 false => (Discarded::Empty, 0),
             };
-            if extends_linger(count, &self.server) {
-                *sent = now.saturating_duration_since(*begun);
-            }
-            lingers_on(left, now, *begun + TimeLimit::Linger { sent: *sent }.of(&self.server.config))
+            wait.received(count, now, &self.server);
+            lingers_on(left, now, wait.until(&self.server))
         });
         // Counted from the end of this sweep, so that sweeping does not take all of the thread's time.
         self.next_sweep = Instant::now() + SWEEP_PAUSE;
@@ -174,24 +170,50 @@ pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
     if net::end_output(stream).is_err() {
         return;
     }
-    let (begun, mut sent, mut ready) = (Instant::now(), Duration::ZERO, Vec::new());
+    let (mut lingering, mut ready) = (LingerWait::new(Instant::now()), Vec::new());
     loop {
         let (left, count) = discard_input(stream, buffer, MAX_READS);
-        if extends_linger(count, server) {
-            sent = begun.elapsed();
-        }
-        let until = server.within(begun + TimeLimit::Linger { sent }.of(&server.config));
+        let now = Instant::now();
+        lingering.received(count, now, server);
+        let until = server.within(lingering.until(server));
         let socket = (stream.as_fd(), PollFlags::IN);
         // An error of the wait: no memory.
-        if !lingers_on(left, Instant::now(), until) || wait([socket], Some(until), &mut ready).is_err() {
+        if !lingers_on(left, now, until) || wait([socket], Some(until), &mut ready).is_err() {
             return;
         }
     }
 }
 
+/// How long a closed connection lingers. What comes moves the end.
+#[derive(Clone, Copy, Debug)]
+pub struct LingerWait {
+    begun: Instant,
+    /// The time from `begun` to the last bytes that let the connection linger on.
+    sent: Duration,
+}
+
+impl LingerWait {
+    /// The wait of a connection that lingers from `begun` on.
+    pub fn new(begun: Instant) -> Self {
+        Self { begun, sent: Duration::ZERO }
+    }
+
+    /// Notes `count` bytes that came at once.
+    pub fn received(&mut self, count: usize, now: Instant, server: &ServerState) {
+        if extends_linger(count, server) {
+            self.sent = now.saturating_duration_since(self.begun);
+        }
+    }
+
+    /// The end of the wait.
+    pub fn until(&self, server: &ServerState) -> Instant {
+        self.begun + TimeLimit::Linger { sent: self.sent }.of(&server.config)
+    }
+}
+
 /// Whether `count` bytes that came at once let a closed connection linger on: they are as many as a body has at least in the linger
 /// timeout, and there is no drain. So a client that goes on with a body keeps its connection, and one that drips does not.
-pub fn extends_linger(count: usize, server: &ServerState) -> bool {
+pub(crate) fn extends_linger(count: usize, server: &ServerState) -> bool {
     let least = server.config.linger_timeout.as_secs_f64() * f64::from(server.config.min_body_rate);
     count > 0 && count as f64 >= least && !server.shutdown.is_begun()
 }

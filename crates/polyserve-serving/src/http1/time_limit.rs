@@ -38,7 +38,7 @@ pub enum TimeLimit {
     },
     /// From the last answer until the client closes.
     Linger {
-        /// The time from the last answer to the last byte that came after it. Zero if none came.
+        /// The time from the last answer to the last bytes that extended the wait: see [`LingerWait`](crate::LingerWait). Zero if none did.
         sent: Duration,
     },
 }

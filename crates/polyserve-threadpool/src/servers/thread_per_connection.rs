@@ -15,8 +15,8 @@
 //! Invariant: a connection is in the [`ConnectionTable`] from before its thread starts until after its last byte is sent, so
 //! that the drain finds it. At the limit, the connection that has been idle for longest, and for 50 ms at least, is evicted for
 //! a new one. If none is idle, the new one is answered 503. An evicted connection keeps its thread for at most one more request, and
-//! counts until that is answered. A lingering connection does not count, but holds its thread for the linger timeout, and longer while its client goes on with a body. At
-//! most `max_connections` and at most `MAX_LINGERING` linger without counting; beyond that, an evicted connection does not linger.
+//! counts until that is answered. A lingering connection does not count, but holds its thread for the linger timeout, and longer while
+//! its client goes on with a body. At most `max_connections` and at most `MAX_LINGERING` linger without counting; beyond that, an evicted connection does not linger.
 //!
 //! A request that comes as its connection is evicted is answered with `Connection: close`. After such an answer, and after a 503,
 //! all answers of the next 100 ms say `Connection: close`, so that active clients take turns.

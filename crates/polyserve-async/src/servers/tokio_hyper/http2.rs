@@ -43,7 +43,7 @@ use polyserve_core::{
 use polyserve_serving::http1::refusal::{LATE_BODY, late_answer};
 use polyserve_serving::http1::{AgentFields, OUTPUT_BOUND, TimeLimit, decode};
 use polyserve_serving::memory::{MethodClass, Reservation};
-use polyserve_serving::{ConnectionHandle as _, ServerState, extends_linger};
+use polyserve_serving::{ConnectionHandle as _, LingerWait, ServerState};
 use tokio::runtime::Handle;
 
 use self::streams::{CountedBody, OpenStream, Streams};
@@ -323,19 +323,10 @@ async fn answer(
 /// answer (RFC 9113, 8.1), and some clients then drop the answer: curl 7.88 does.
 fn discard(mut body: Incoming, server: Arc<ServerState>) {
     drop(tokio::spawn(async move {
-        let (begun, sent) = (Instant::now(), AtomicU64::new(0));
-        let deadline = || {
-            begun + TimeLimit::Linger { sent: Duration::from_nanos(sent.load(Ordering::Relaxed)) }.of(&server.config)
-        };
-        let rest = async {
-            while let Some(Ok(frame)) = body.frame().await {
-                if extends_linger(frame.data_ref().map_or(0, bytes::Bytes::len), &server) {
-                    let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                    sent.store(nanos, Ordering::Relaxed);
-                }
-            }
-        };
-        within(deadline, rest).await
+        let mut wait = LingerWait::new(Instant::now());
+        while let Some(Some(Ok(frame))) = within(|| wait.until(&server), body.frame()).await {
+            wait.received(frame.data_ref().map_or(0, bytes::Bytes::len), Instant::now(), &server);
+        }
     }));
 }
 
@@ -375,7 +366,7 @@ async fn answer_to(
         streams.turn.admitted().await;
     }
     if let Some(arrived) = arrived {
-        let _ = tracked.arrived.set(arrived);
+        tracked.arrived.get_or_init(|| arrived);
     }
     if !server.http.memory.admits(MethodClass::of(&parts.method)) {
         return Err(server.http.memory.refuse());

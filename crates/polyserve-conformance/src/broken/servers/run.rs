@@ -104,7 +104,7 @@ impl FlawedRun {
                 let resets = self.has(Flaw::DoesNotLinger) || self.has(Flaw::ResetsEvictedConnections);
                 if lingers && self.has(Flaw::LingersForAFixedTime) {
                     let stream: &TcpStream = entry.handle().as_ref();
-                    let _ = net::end_output(stream);
+                    let _ = net::end_output(stream); // an error: the client is gone
                     std::thread::sleep(server.config.linger_timeout);
                 } else if lingers && !resets {
                     self.table.begin_linger(entry);
