@@ -16,9 +16,17 @@ cd "$(dirname "$0")/.."
 how=${1:-short}
 [ $# -eq 0 ] || shift
 root=$PWD
-# A separate target directory: each crate has its own flags, which would invalidate the other builds.
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/models" RUST_BACKTRACE=0
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target} RUST_BACKTRACE=0
 case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$root/$CARGO_TARGET_DIR ;; esac
+
+# Only the crates of the workspace are built for a checker. The others are those of the tests. A compiler of its own name keeps the builds
+# for each checker apart.
+rustcs=$CARGO_TARGET_DIR/models
+mkdir -p "$rustcs"
+for checker in loom shuttle; do
+    printf '#!/bin/sh\nexec "$@" --cfg polyserve_%s\n' $checker >"$rustcs/$checker"
+    chmod +x "$rustcs/$checker"
+done
 
 export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_DEV_DEBUG=0
 # A deep run is long enough for an optimised build to pay off.
@@ -35,7 +43,7 @@ models() {
     local checker=$1 log said start=$SECONDS why=
     local -n packages=$checker
     log=$(mktemp)
-    if ! RUSTFLAGS="--cfg polyserve_$checker" cargo test -q "${packages[@]}" --no-default-features \
+    if ! RUSTC_WORKSPACE_WRAPPER=$rustcs/$checker cargo test -q "${packages[@]}" --no-default-features \
         --features polyserve-memory/copy-on-write,polyserve-memory/seqlock --lib -- --nocapture \
         "${2:-models::}" > "$log" 2>&1; then
         why="models failed, or do not build"
@@ -63,7 +71,7 @@ limit=${POLYSERVE_MODEL_LIMIT:-300}
 # judge CRATE CHECKER MODEL: prints the verdict as one word. $log has the whole output. The time limit is only for the
 # run: a build ends by itself, and a failed build is a different verdict from a failed model.
 judge() {
-    local -x RUSTFLAGS="--cfg polyserve_$2"
+    local -x RUSTC_WORKSPACE_WRAPPER=$rustcs/$2
     local run=(cargo test -q -p "$1" --no-default-features --lib) status=0 start
     [ "$1" != polyserve-memory ] || run+=(--features copy-on-write,seqlock)
     "${run[@]}" --no-run > "$log" 2>&1 || { echo unbuilt; return; }
@@ -149,7 +157,7 @@ case $how in
     mistakes)
         # A separate target directory again: cargo takes a crate in the copy for the crate in this tree, and would mix
         # up their builds.
-        CARGO_TARGET_DIR+=/mistakes
+        CARGO_TARGET_DIR+=/models/mistakes
         tree=$CARGO_TARGET_DIR/tree
         rm -rf "$tree"
         mkdir -p "$tree"
