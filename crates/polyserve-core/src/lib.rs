@@ -72,7 +72,8 @@ pub use repo::{
 pub use server::{CounterSource, Counters, Drain, Running, Server, ServerExt, ServerFailed, Shape};
 pub use service::{
     Body, ClientCertificate, Echo, EntityService, Head, Header, Headers, InvalidHeader, InvalidRoute, KeptFields,
-    Problem, Reply, Request, RequestNotes, Routes, Service, TraceId, get_only, is_token, known_method, reason_phrase,
+    Problem, Reply, Request, RequestNotes, Routes, Service, TraceId, Unavailable, get_only, is_token, known_method,
+    reason_phrase,
 };
 pub use shown::{Shown, StoredForm};
 pub use shutdown::{Shutdown, ShutdownBegun, ThreadRegistration};

@@ -20,9 +20,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-use polyserve_core::Reply;
-use polyserve_core::http::header::RETRY_AFTER;
-use polyserve_core::http::{HeaderValue, Method, StatusCode};
+use polyserve_core::http::{HeaderValue, Method};
+use polyserve_core::{Reply, Unavailable};
 
 /// A connection may keep this number of bytes without a reservation.
 pub const FREE_BYTES: usize = 4 * 1024;
@@ -262,8 +261,8 @@ fn in_steps(bytes: usize) -> usize {
 
 /// The 503 if the memory is used up.
 pub fn out_of_memory_reply() -> Reply {
-    let detail = "The memory of this server is used up for now.";
-    Reply::problem(StatusCode::SERVICE_UNAVAILABLE, detail).with_field(RETRY_AFTER, HeaderValue::from_static("1"))
+    static OUT_OF_MEMORY: Unavailable = Unavailable::new("The memory of this server is used up for now.");
+    Reply::unavailable(&OUT_OF_MEMORY, const { HeaderValue::from_static("1") })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use polyserve_core::overload::{Arrival, Overload, OverloadPolicy, OverloadReason
 use polyserve_core::{Echo, Entity, EntityRepo, EntityService, Routes, ServerConfig};
 use polyserve_memory::StdMutex;
 use polyserve_serving::http1::{HttpState, Phase, Session, SessionBuffers, SessionStep};
+use polyserve_serving::memory::MemoryBudget;
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
 const ENTITY: &str = r#"{"id":1,"description":"a description","value":6.750847}"#;
@@ -74,6 +75,14 @@ fn a_refused_request() {
     };
     serve(); // warm
     assert_eq!(measure(serve).count_total, 100, "the list of its fields");
+}
+
+/// The same if the memory budget is used up: a server that is short of memory makes many of these refusals.
+#[test]
+fn a_request_without_memory() {
+    let budget = MemoryBudget::new(0);
+    drop(budget.refuse()); // warm
+    assert_eq!(measure(|| drop(budget.refuse())).count_total, 1, "the list of its fields");
 }
 
 /// A service behind a prefix costs no allocation more.

@@ -7,12 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::RETRY_AFTER;
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 
 use super::{AnsweredRequest, Arrival, Overload, OverloadPolicy, OverloadReason};
 use crate::answer::Answer;
-use crate::service::{Head, Problem, Reply, Request, Service};
+use crate::service::{Head, Reply, Request, Service, Unavailable};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The admission of requests to one run of a server. For the author of a server.
@@ -82,9 +81,7 @@ impl RequestAdmission {
         // A multiplier that visits all values in an irregular order, and each equally often.
         let place = before.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_shr(32) % self.retry_after.len() as u64;
         let retry_after = self.retry_after[place as usize].clone();
-        let media_type = const { HeaderValue::from_static(Problem::<&str>::MEDIA_TYPE) };
-        Reply::of_type(StatusCode::SERVICE_UNAVAILABLE, media_type, problem(reason).into())
-            .with_field(RETRY_AFTER, retry_after)
+        Reply::unavailable(&PROBLEMS[reason as usize], retry_after)
     }
 
     /// Returns the number of refused requests by reason.
@@ -98,23 +95,11 @@ impl RequestAdmission {
     }
 }
 
-/// The body of a refusal: a [`Problem`] in JSON.
-fn problem(reason: OverloadReason) -> &'static str {
-    macro_rules! problem {
-        ($detail:literal) => {
-            concat!(
-                r#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":""#,
-                "The server is overloaded: ",
-                $detail,
-                r#""}"#
-            )
-        };
-    }
-    match reason {
-        OverloadReason::InWork => problem!("too many requests are in work."),
-        OverloadReason::Waited => problem!("the request has waited for too long."),
-    }
-}
+/// The bodies of refusals, by [`OverloadReason`].
+static PROBLEMS: [Unavailable; OverloadReason::ALL.len()] = [
+    Unavailable::new("The server is overloaded: too many requests are in work."),
+    Unavailable::new("The server is overloaded: the request has waited for too long."),
+];
 
 impl fmt::Debug for RequestAdmission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +157,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Sender, channel};
 
-    use http::{Method, Version};
+    use http::header::RETRY_AFTER;
+    use http::{Method, StatusCode, Version};
 
     use super::*;
     use crate::service::Headers;

@@ -28,7 +28,7 @@ pub use entity_service::EntityService;
 pub use get_only::get_only;
 pub use invalid_header::InvalidHeader;
 pub use kept_fields::KeptFields;
-pub use problem::{Problem, reason_phrase};
+pub use problem::{Problem, Unavailable, reason_phrase};
 pub use reply::{Body, Reply};
 pub use request::{Head, Header, Headers, Request, is_token, known_method};
 pub use request_notes::{RequestNotes, TraceId};

@@ -1,6 +1,7 @@
 //! The body of an error reply, and the names of statuses.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use http::StatusCode;
 
@@ -47,6 +48,35 @@ impl<D: fmt::Display> Problem<D> {
         let detail = serde_json::Value::String(self.detail.to_string());
         let (title, status) = (reason_phrase(self.status), self.status.as_u16());
         format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":{detail}}}"#)
+    }
+}
+
+/// The [`Problem`] of a 503 that a server gives often: its JSON is made once.
+///
+/// ```
+/// use polyserve_core::http::{HeaderValue, StatusCode};
+/// use polyserve_core::{Reply, Unavailable};
+/// static FULL: Unavailable = Unavailable::new("No table is free.");
+/// let reply = Reply::unavailable(&FULL, HeaderValue::from_static("60"));
+/// let same = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "No table is free.");
+/// assert_eq!((reply.status(), reply.body_bytes(&[])), (same.status(), same.body_bytes(&[])));
+/// ```
+#[derive(Debug)]
+pub struct Unavailable {
+    detail: &'static str,
+    json: OnceLock<String>,
+}
+
+impl Unavailable {
+    /// Creates the problem. `detail` is one sentence that states what was wrong.
+    pub const fn new(detail: &'static str) -> Self {
+        Self { detail, json: OnceLock::new() }
+    }
+
+    /// Returns the JSON.
+    pub(super) fn json(&'static self) -> &'static str {
+        let make = || Problem { status: StatusCode::SERVICE_UNAVAILABLE, detail: self.detail }.to_json();
+        self.json.get_or_init(make)
     }
 }
 

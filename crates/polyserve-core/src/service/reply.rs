@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::invalid_header::{InvalidHeader, has_outer_space, is_set_by_the_server};
-use super::problem::Problem;
+use super::problem::{Problem, Unavailable};
 use crate::condition::ETag;
 use crate::throttled;
 
@@ -270,6 +270,13 @@ impl Reply {
         let status = final_status(status);
         let media_type = const { HeaderValue::from_static(Problem::<&str>::MEDIA_TYPE) };
         Self::of_type(status, media_type, Problem { status, detail }.to_json().into())
+    }
+
+    /// Creates a reply with the status 503, this body and a field `Retry-After`. Cost: one allocation, and more at the first time.
+    pub fn unavailable(why: &'static Unavailable, retry_after: HeaderValue) -> Self {
+        let media_type = const { HeaderValue::from_static(Problem::<&str>::MEDIA_TYPE) };
+        let reply = Self::of_type(StatusCode::SERVICE_UNAVAILABLE, media_type, why.json().into());
+        reply.with_field(RETRY_AFTER, retry_after)
     }
 
     /// Sets the body, in place of an earlier one. The media type stays as it is.
