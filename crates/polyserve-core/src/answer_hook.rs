@@ -127,6 +127,9 @@ impl<'a> AnswerTimes<'a> {
 /// A function that sees every answer of a server, once: those of the service, and those that the server gives itself, such
 /// as 400, 408, 413, and 503 at a limit. An interim answer (100) is none. [`ServerConfig::on_answer`] installs a hook.
 ///
+/// Over TLS, it also sees what the server refuses before there can be an answer, without a request and a time: a connection that is rejected
+/// at a limit, as a 503, and a handshake, with the status of its [`HandshakeFailure`](crate::HandshakeFailure). The bytes are those of the alert.
+///
 /// It is called when the answer is made, before the client has it; `tokio_hyper` calls it when the answer's last byte is
 /// made. The thread that serves the connection calls it, so it must be short and must not block. If it panics, the panic
 /// is logged, and nothing else happens.

@@ -30,6 +30,7 @@ mod entity;
 mod executor;
 pub mod figures;
 pub mod files;
+mod handshake_failure;
 mod json;
 mod listen_on;
 pub mod log;
@@ -60,6 +61,7 @@ pub use config::{ConfigError, InvalidProxies, ServerConfig, Supports, TrustedPro
 pub use config::{PemSource, TlsConfig, TlsError};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};
 pub use executor::{Executor, Job, Rejected, RejectedReason, isolated};
+pub use handshake_failure::HandshakeFailure;
 /// The crate of [`StatusCode`](http::StatusCode), [`Method`](http::Method) and the other types of HTTP.
 pub use http;
 pub use json::{BodyFault, InvalidEntity};

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, promise};
+use crate::handshake_failure::HandshakeFailure;
 use crate::listen_on::{IntoListenOn, ListenOn};
 use crate::panics::isolate;
 use crate::service::Service;
@@ -189,6 +190,8 @@ pub struct Counters {
     pub memory_refused: u64,
     /// The number of TLS handshakes since the start that have succeeded.
     pub handshakes: u64,
+    /// The number of TLS handshakes since the start that have failed, by [`HandshakeFailure`].
+    pub failed_handshakes: [u64; HandshakeFailure::ALL.len()],
     /// The number of requests since the start that the overload policy has refused, by [`OverloadReason`](crate::overload::OverloadReason).
     pub overload_refused: [u64; 2],
 }

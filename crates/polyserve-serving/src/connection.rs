@@ -47,6 +47,8 @@ mod turn;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use polyserve_core::HandshakeFailure;
+
 use crate::http1::{Phase, Session, SessionStep, TimeLimit};
 use crate::net::FIRST_FLIGHT;
 use crate::tls::TlsSession;
@@ -339,6 +341,7 @@ impl Connection {
         if turn.server.is_over() {
             return self.on_error(turn); // this side may have ended it
         }
+        self.fail_handshake(turn.server, HandshakeFailure::Closed);
         self.session_step = self.session.end_of_input();
         self.next(turn)
     }
@@ -558,6 +561,7 @@ impl Connection {
         if reads_too_slowly || turn.server.is_over() {
             return self.on_error(turn);
         }
+        self.fail_handshake(turn.server, HandshakeFailure::TimedOut);
         turn.buffers.refresh(turn.server, false);
         self.session_step = self.session.time_out(&mut turn.of_session());
         self.is_leaving = true; // or it is refused, and lingers
@@ -567,6 +571,7 @@ impl Connection {
     /// Drops the request and the output. After the deadline of a shutdown, the request is cut.
     pub fn abandon(&mut self, server: &ServerState) -> Step {
         self.is_cut |= !self.is_lingering && self.is_busy() && server.is_over();
+        self.fail_handshake(server, HandshakeFailure::Closed);
         self.tls = None;
         self.session.abandon();
         server.count(&mut self.session);

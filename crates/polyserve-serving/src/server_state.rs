@@ -12,9 +12,13 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::http::StatusCode;
 use polyserve_core::sync::thread::JoinHandle;
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_core::{Counters, Drain, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
+use polyserve_core::{
+    AnswerReport, Counters, Drain, HandshakeFailure, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration,
+    park_until,
+};
 
 use crate::answer_count::{AnswerCount, AnswerCounter};
 use crate::http1::{HttpState, Session, TimeLimit};
@@ -42,6 +46,8 @@ pub struct ServerState {
     rejected_queue: AtomicU64,
     panics: AtomicU64,
     handshakes: AtomicU64,
+    /// By [`HandshakeFailure`].
+    failed_handshakes: [AtomicU64; HandshakeFailure::ALL.len()],
     drain_pipe: OnceLock<PipeReader>,
     making_drain_pipe: Mutex<()>,
 }
@@ -61,6 +67,7 @@ impl ServerState {
             rejected_queue: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             handshakes: AtomicU64::new(0),
+            failed_handshakes: std::array::from_fn(|_| AtomicU64::new(0)),
             drain_pipe: OnceLock::new(),
             making_drain_pipe: Mutex::new(()),
         }
@@ -155,6 +162,22 @@ impl ServerState {
         self.handshakes.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a TLS handshake that has failed. Reports it if the server has refused it: `alert` is the number of bytes that the client
+    /// gets, and `peer` the address of the client.
+    pub fn count_failed_handshake(&self, failure: HandshakeFailure, peer: Option<SocketAddr>, alert: usize) {
+        self.failed_handshakes[failure as usize].fetch_add(1, Ordering::Relaxed);
+        if let Some(status) = failure.reported_status() {
+            self.report_alert(status, peer, alert);
+        }
+    }
+
+    /// Reports what was refused without an answer.
+    pub(crate) fn report_alert(&self, status: StatusCode, peer: Option<SocketAddr>, alert: usize) {
+        if let Some(hook) = &self.http.on_answer {
+            hook.call(&AnswerReport::new(status, alert, None, peer));
+        }
+    }
+
     /// Returns the counters of a run with `open` open connections, for [`Running::start`](polyserve_core::Running::start).
     pub fn counters(&self, open: usize) -> Counters {
         let mut counters = Counters::default();
@@ -168,6 +191,8 @@ impl ServerState {
         (counters.reserved_bytes, counters.memory_limit) = (memory.reserved() as u64, memory.limit() as u64);
         counters.memory_refused = memory.refused();
         counters.handshakes = self.handshakes.load(Ordering::Relaxed);
+        counters.failed_handshakes =
+            HandshakeFailure::ALL.map(|failure| self.failed_handshakes[failure as usize].load(Ordering::Relaxed));
         counters.overload_refused = self.http.admission.as_ref().map_or([0; 2], |admission| admission.refused());
         counters
     }

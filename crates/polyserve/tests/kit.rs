@@ -153,14 +153,12 @@ const ALSO_OVER_TLS: [&str; 16] = [
 
 /// Properties that say nothing over TLS, and why.
 #[cfg(feature = "tls")]
-const NOT_OVER_TLS: [(&str, &str); 8] = [
+const NOT_OVER_TLS: [(&str, &str); 6] = [
     ("a_request_that_has_arrived_is_not_evicted", OTHER_PROCESS),
     ("an_answer_says_close_if_others_wait", CONNECTS_TO_BUSY_SERVER),
     ("time_in_the_queue_counts_towards_the_head_timeout", CONNECTS_TO_BUSY_SERVER),
     ("requests_behind_busy_workers_are_served_by_the_drain", CONNECTS_TO_BUSY_SERVER),
     ("what_waits_for_a_stuck_thread_ends_too", CONNECTS_TO_BUSY_SERVER),
-    ("the_counters_are_live", NO_ANSWER),
-    ("the_hook_sees_every_answer", NO_ANSWER),
     ("silent_connections_do_not_stop_the_rest", MANY_HANDSHAKES),
 ];
 
@@ -169,9 +167,6 @@ const OTHER_PROCESS: &str = "its server runs in another process, which has certi
 
 #[cfg(feature = "tls")]
 const CONNECTS_TO_BUSY_SERVER: &str = "its clients connect while no worker is free, and a handshake waits for one";
-
-#[cfg(feature = "tls")]
-const NO_ANSWER: &str = "it expects that a rejection is an answer, and over TLS it is an alert";
 
 #[cfg(feature = "tls")]
 const MANY_HANDSHAKES: &str =

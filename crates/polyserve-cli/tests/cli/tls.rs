@@ -16,6 +16,10 @@ use super::{
     Dir, MAX_WAIT, Serving, allowed, ask, ended, failed, has, json, misused, polyserve, printed, serve, text, until,
 };
 
+/// A request of which the body is awaited.
+const AWAITED: &[u8] = b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\
+    Expect: 100-continue\r\n\r\n";
+
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// The files of a certificate, and the arguments that name them.
@@ -50,6 +54,46 @@ fn it_serves_https() {
         assert!(is_answered(&stream), "{server}");
         assert!(ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 400 "), "{server}");
         assert_eq!(serving.drained(Signal::TERM), "answered 2, cut 0, stuck 0\n", "{server}");
+    }
+}
+
+/// What is refused before there can be an answer is counted and logged: a handshake that fails, and a connection past the limit.
+#[test]
+fn what_is_refused_without_an_answer_is_counted_and_logged() {
+    let (dir, authority) = (Dir::new("tls-refused"), TestAuthority::new());
+    let args = write(&dir, &authority.issue());
+    for server in ["tokio_tcp", "tokio_hyper"] {
+        dir.write("access.log", "");
+        let mut serving = serve(&format!(
+            "--server {server} {args} --max-connections 1 --admin 127.0.0.1:0 --access-log {dir}/access.log"
+        ));
+        let admin = serving.admin();
+        let counts = |metric: &str, reason: &str| {
+            let line = format!("{metric}_total{{server=\"{server}\",reason=\"{reason}\"}} 1");
+            until(&line, || ask(admin, &super::get("/metrics")).contains(&line));
+        };
+        let logs = |client: &str, status: u16| {
+            let [peer, status] = [format!("\"peer\":\"{client}\""), format!("\"status\":{status},\"target\":null")];
+            until(&peer, || dir.read("access.log").lines().any(|line| line.contains(&peer) && line.contains(&status)));
+        };
+        let send = |bytes: &[u8]| {
+            let mut socket = TcpStream::connect(serving.addr).expect("the server listens");
+            socket.write_all(bytes).expect("the server takes the bytes");
+            let client = socket.local_addr().expect("it is connected").to_string();
+            (socket, client)
+        };
+        let (mut garbage, client) = send(b"\x16\x03\x01\x00\x05hello");
+        garbage.read_to_end(&mut Vec::new()).expect("it gets an alert");
+        logs(&client, 400);
+        counts("polyserve_tls_handshake_failures", "protocol");
+        let busy = connect(&serving, &authority, None).expect("the certificate is trusted");
+        let (head, mut answer, deadline) = (AWAITED, [0; 1024], Instant::now() + MAX_WAIT);
+        let read = busy.send(head, deadline).and_then(|()| busy.read(&mut answer, deadline));
+        assert!(answer.starts_with(b"HTTP/1.1 100 "), "the server awaits the body: {read:?}");
+        let (mut rejected, client) = send(b"");
+        rejected.read_to_end(&mut Vec::new()).expect("it gets an alert");
+        logs(&client, 503);
+        counts("polyserve_rejected_connections", "server_full");
     }
 }
 

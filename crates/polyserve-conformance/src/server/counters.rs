@@ -75,22 +75,25 @@ pub(super) fn the_counters_are_live(subject: &ServerSubject) {
     if rejected > 0 {
         live.trying(&get("/")).expect_last(503);
     }
-    check(&live, [1, 1 + rejected, rejected, 0]);
+    // An alert is no answer.
+    let refusals = if subject.alert_of_a_rejection().is_none() { rejected } else { 0 };
+    check(&live, [1, 1 + refusals, rejected, 0]);
     // A server that was full a moment ago may announce a close.
     let open = u64::from(!client.ask(b"hello", 200).closes());
-    check(&live, [open, 2 + rejected, rejected, 0]);
+    check(&live, [open, 2 + refusals, rejected, 0]);
     drop(client);
-    check(&live, [0, 2 + rejected, rejected, 0]);
+    check(&live, [0, 2 + refusals, rejected, 0]);
     for (panics, path) in (1..).zip(["/call", "/later", "/woken"]) {
         live.ask(&get(path), 500);
-        check(&live, [0, 2 + rejected + panics, rejected, panics]);
+        check(&live, [0, 2 + refusals + panics, rejected, panics]);
     }
     let drain = live.shutdown();
-    assert_eq!(drain.answered, 5 + rejected, "the result of the drain has the same answers");
+    assert_eq!(drain.answered, 5 + refusals, "the result of the drain has the same answers");
 }
 
 /// The hook sees each answer on the wire once, with its status, its bytes and the address of the client: answers of the
-/// service, and those that the server gives itself. Requests that begin have a time. A hook that panics changes nothing.
+/// service, and those that the server gives itself. It also sees the alert to a connection that is rejected over TLS, as a 503. Requests that
+/// begin have a time. A hook that panics changes nothing.
 pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
     const LIMIT: usize = 1000;
     const TIMEOUT: Duration = Duration::from_millis(200);
@@ -127,7 +130,9 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
     busy.ask(&request("POST", "/", BODY_AWAITED), 100);
     if subject.shape() != Shape::One {
         for _ in 0..3 {
-            answers.extend(read_all(&mut full.trying(&get("/")), false));
+            let refused = read_all(&mut full.trying(&get("/")), false).into_iter();
+            let alert = subject.alert_of_a_rejection();
+            answers.extend(refused.map(|(status, bytes, client)| (status, alert.unwrap_or(bytes), client)));
         }
     }
     busy.send(b"hello").expect("the server takes the body");

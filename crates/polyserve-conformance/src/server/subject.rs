@@ -69,6 +69,14 @@ impl ServerSubject {
         self
     }
 
+    /// The bytes of an alert if a rejected connection gets one in place of a 503: over TLS, before its handshake.
+    pub(super) fn alert_of_a_rejection(&self) -> Option<u64> {
+        #[cfg(feature = "tls")]
+        return self.has_tls.then_some(7);
+        #[cfg(not(feature = "tls"))]
+        None
+    }
+
     /// Sets the max time for which a property waits for an event.
     #[must_use]
     pub fn with_max_wait(mut self, max_wait: Duration) -> Self {

@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
+use std::sync::mpsc::channel;
 
 use polyserve_core::http::Method;
-use polyserve_core::{Head, TlsConfig};
+use polyserve_core::{HandshakeFailure, Head, TlsConfig};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
@@ -37,6 +38,7 @@ pub static TLS_PROPERTIES: &[Property<ServerSubject>] = properties![
     http_without_tls_is_a_400,
     a_stalled_handshake_times_out,
     stalled_handshakes_keep_to_the_limit,
+    failed_handshakes_are_counted,
     a_handshake_outlives_the_shutdown,
     a_shutdown_does_not_wait_for_silent_clients,
     a_new_certificate_drops_no_connection,
@@ -389,6 +391,65 @@ fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Result<(), S
     let is_served = || secure.open(&config).shake_hands(secure.deadline()).is_ok();
     assert!(eventually(subject.max_wait, is_served), "there is room again");
     Ok(())
+}
+
+/// A handshake that fails is counted once, by reason. The hook of answers sees those that the server refuses, with the address of the client,
+/// and it sees none that the client ends.
+fn failed_handshakes_are_counted(subject: &ServerSubject) {
+    let (sender, reports) = channel();
+    let config = defaults().head_timeout(Duration::from_secs(1)).on_answer(move |report| {
+        let _ = sender.send((report.status.as_u16(), report.peer, report.request.is_some())); // an error: the test has ended
+    });
+    let clients = TestAuthority::new();
+    let secure = Secure::serving(subject, Echo, config, Some(&clients));
+    let foreign = TestAuthority::new().client(&[&TLS13], None);
+    let own = secure.client(&TLS13);
+    let mut counts = [0; HandshakeFailure::ALL.len()];
+    let mut check = |failure: HandshakeFailure, status: Option<u16>, client: SocketAddr| {
+        counts[failure as usize] += 1;
+        let counters = secure.live.counters_when(|counters| counters.failed_handshakes == counts);
+        assert_eq!(counters.failed_handshakes, counts, "{failure:?}: {:?}", HandshakeFailure::ALL);
+        if let Some(status) = status {
+            let seen = reports.recv_timeout(subject.max_wait).expect("what the server refuses is reported");
+            assert_eq!(seen, (status, Some(client), false), "{failure:?}");
+        }
+        assert!(reports.try_recv().is_err(), "{failure:?} is reported once, if the server has refused it");
+    };
+    let garbage = b"\x16\x03\x01\x00\x05hello".to_vec();
+    let begun = secure.open(&own).take_output()[..50].to_vec();
+    for (bytes, ends, failure, status) in [
+        (garbage, false, HandshakeFailure::Protocol, Some(400)),
+        (get("/"), false, HandshakeFailure::PlainHttp, Some(400)),
+        (begun.clone(), false, HandshakeFailure::TimedOut, Some(408)),
+        (begun, true, HandshakeFailure::Closed, None),
+    ] {
+        let mut socket = secure.socket();
+        let client = socket.local_addr().expect("it is connected");
+        socket.write_all(&bytes).expect("the server takes the bytes");
+        if ends {
+            socket.shutdown(Shutdown::Write).expect("the socket is open");
+        }
+        let _ = socket.read_to_end(&mut Vec::new()); // an answer, an alert, or the end
+        drop(socket);
+        check(failure, status, client);
+    }
+    for (config, failure, status) in [
+        (secure.client(&TLS12), HandshakeFailure::Certificate, Some(400)),
+        (own, HandshakeFailure::Certificate, Some(400)),
+        (foreign, HandshakeFailure::ClientAlert, None),
+    ] {
+        let stream = secure.open(&config);
+        let client = stream.socket().local_addr().expect("it is connected");
+        let _ = stream.shake_hands(secure.deadline()); // with TLS 1.3, the client may learn of the refusal later
+        let _ = stream.socket().write_all(&stream.take_output()); // the alert of the client
+        drop(stream);
+        check(failure, status, client);
+    }
+    let known = clients.issue();
+    let stream = secure.connect(&secure.authority.client(&[&TLS13], Some(&known)));
+    secure.ask(&stream, &get("/"), 200);
+    let counters = secure.live.counters_when(|counters| counters.handshakes == 1);
+    assert_eq!((counters.handshakes, counters.failed_handshakes), (1, counts));
 }
 
 /// A handshake that has begun is served by the drain.

@@ -1,6 +1,10 @@
 //! What a connection of a server that speaks TLS does besides: see [`crate::tls`].
 
+use polyserve_core::HandshakeFailure;
+use polyserve_core::http::StatusCode;
+
 use super::{Connection, Step, Turn};
+use crate::ServerState;
 use crate::http1::SessionStep;
 use crate::tls::{REJECTION, TlsSession, is_plain_http};
 
@@ -10,6 +14,7 @@ impl Connection {
         let server = turn.server;
         let is_plain = self.tls.is_none() && turn.buffers.input.first().is_some_and(|first| is_plain_http(*first));
         if is_plain {
+            server.count_failed_handshake(HandshakeFailure::PlainHttp, self.session.peer(), 0);
             turn.buffers.refresh(server, false);
             self.session_step = self.session.refuse_plain_http(&mut turn.of_session());
             return self.advance(turn);
@@ -37,11 +42,15 @@ impl Connection {
             self.session_step = self.session.receive(&buffers.tls.plain, &mut server.http.turn(&mut buffers.http));
             buffers.tls.clear_plain();
         }
+        if let Some(failure) = received.handshake_failure {
+            server.count_failed_handshake(failure, self.session.peer(), tls.output(&turn.buffers.tls).len());
+        }
         if received.failed {
             turn.buffers.http.clear();
             self.session.abandon();
             self.session_step = SessionStep::Close { linger: true };
         } else if received.input_ended {
+            self.fail_handshake(server, HandshakeFailure::Closed);
             self.session_step = self.session.end_of_input();
         }
         self.advance(turn)
@@ -85,9 +94,17 @@ impl Connection {
         self.tls.as_ref().is_some_and(TlsSession::has_worn_keys)
     }
 
+    /// Counts the handshake as failed if it has not ended. The connection closes next.
+    pub(super) fn fail_handshake(&mut self, server: &ServerState, failure: HandshakeFailure) {
+        if self.tls.as_mut().is_some_and(TlsSession::give_up_handshake) {
+            server.count_failed_handshake(failure, self.session.peer(), 0);
+        }
+    }
+
     /// Rejects a connection that has not ended its handshake, with an alert.
     pub(super) fn reject_handshake(&mut self, turn: &mut Turn<'_>) -> Step {
         self.tls = None;
+        turn.server.report_alert(StatusCode::SERVICE_UNAVAILABLE, self.session.peer(), REJECTION.len());
         self.session_step = self.session.reject_with(&REJECTION, &mut turn.buffers.http);
         self.advance(turn)
     }

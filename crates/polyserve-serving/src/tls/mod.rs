@@ -13,6 +13,8 @@
 //!   for the request of that connection.
 //! * A client that speaks HTTP without TLS gets a 400 without TLS. Anything else that is no TLS gets an alert.
 //! * A connection that is rejected before its handshake gets an alert, which costs nothing, in place of the 503.
+//! * A handshake that fails is [counted](ServerState::count_failed_handshake) once, by reason. What the server refuses without an answer is
+//!   reported to the hook of answers.
 //! * `close_notify` is the last of the output, unless the connection is lost or a shutdown cuts it. It is not waited for.
 //! * A client that closes without `close_notify` has closed: a request that it has sent in part is not served. HTTP states the length
 //!   of each message, so nothing is taken for whole that was cut off.
@@ -34,6 +36,8 @@ mod off;
 #[cfg(not(feature = "tls"))]
 pub use off::{TlsBuffers, TlsSession};
 
+use polyserve_core::HandshakeFailure;
+
 use crate::ServerState;
 
 /// A fatal alert before any handshake: `internal_error`. Clients show that the server has refused the connection.
@@ -48,6 +52,8 @@ pub struct Received {
     pub input_ended: bool,
     /// The bytes are no TLS, or not of this session. The alert is in the output.
     pub failed: bool,
+    /// Why the handshake has failed with these bytes.
+    pub handshake_failure: Option<HandshakeFailure>,
 }
 
 /// Whether a connection that begins with this byte speaks HTTP without TLS. TLS begins with a byte below 32.

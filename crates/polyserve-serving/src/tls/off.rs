@@ -41,6 +41,10 @@ impl TlsSession {
         match *self {}
     }
 
+    pub fn give_up_handshake(&mut self) -> bool {
+        match *self {}
+    }
+
     pub fn is_http2(&self) -> bool {
         match *self {}
     }

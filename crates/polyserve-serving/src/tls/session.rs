@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use polyserve_core::{ClientCertificate, TlsConfig};
+use polyserve_core::{ClientCertificate, HandshakeFailure, TlsConfig};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{Error, SupportedCipherSuite};
@@ -117,6 +117,13 @@ impl TlsSession {
         self.0.connection.is_handshaking() && !self.0.has_ended
     }
 
+    /// Gives up the handshake. Returns false if it has ended.
+    pub fn give_up_handshake(&mut self) -> bool {
+        let is_handshaking = self.is_handshaking();
+        self.0.has_ended |= is_handshaking;
+        is_handshaking
+    }
+
     /// Whether the handshake has negotiated HTTP/2.
     pub fn is_http2(&self) -> bool {
         self.0.connection.alpn_protocol() == Some(b"h2")
@@ -183,15 +190,21 @@ impl TlsSession {
         let kept = state.pending.capacity();
         // A handshake can be refused. A record of a request cannot, and is bounded like a head.
         let has_room = !was_handshaking || state.reservation.try_set(memory, kept);
-        if let Err(error) = result {
+        let failure = if let Err(error) = result {
             tracing::debug!(%error, "a TLS connection failed");
-            received.failed = true;
-        } else if kept > MAX_PENDING || !has_room {
-            tracing::debug!("a TLS handshake is too long, or the memory of this server is used up");
-            received.failed = true;
+            Some(reason(&error))
+        } else if !has_room {
+            tracing::debug!("no memory for a TLS handshake");
+            Some(HandshakeFailure::Memory)
+        } else if kept > MAX_PENDING {
+            tracing::debug!("a TLS message is too long");
+            Some(HandshakeFailure::Protocol)
         } else {
             state.reservation.set(memory, kept);
-        }
+            None
+        };
+        received.failed = failure.is_some();
+        received.handshake_failure = failure.filter(|_| was_handshaking);
         if received.failed {
             (state.has_ended, state.awaits_request, state.pending) = (true, false, Vec::new());
         }
@@ -352,6 +365,15 @@ impl TlsState {
                 return result;
             }
         }
+    }
+}
+
+/// Why a handshake fails with this error.
+fn reason(error: &Error) -> HandshakeFailure {
+    match error {
+        Error::AlertReceived(_) => HandshakeFailure::ClientAlert,
+        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => HandshakeFailure::Certificate,
+        _ => HandshakeFailure::Protocol,
     }
 }
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 #[cfg(feature = "tls")]
 use std::time::SystemTime;
 
-use polyserve_core::Counters;
 #[cfg(feature = "tls")]
 use polyserve_core::TlsConfig;
 use polyserve_core::figures::{FigureValue, HistogramCounts};
 use polyserve_core::overload::OverloadReason;
 use polyserve_core::sync::lock;
+use polyserve_core::{Counters, HandshakeFailure};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -212,7 +212,10 @@ const COUNTERS: [NamedCounter; 4] = [
 /// A counter of a server by reason: its name, its meaning, and its values.
 type NamedReasons = (&'static str, &'static str, fn(&Counters) -> Vec<(&'static str, u64)>);
 
-const REFUSALS: [NamedReasons; 2] = [
+const REFUSALS: [NamedReasons; 3] = [
+    ("polyserve_tls_handshake_failures", "TLS handshakes that have failed", |counters| {
+        HandshakeFailure::ALL.map(HandshakeFailure::name).into_iter().zip(counters.failed_handshakes).collect()
+    }),
     ("polyserve_overload_refusals", "Requests that the overload policy has refused with 503", |counters| {
         OverloadReason::ALL.iter().map(|reason| reason.name()).zip(counters.overload_refused).collect()
     }),

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
-use polyserve_core::BoxFuture;
+use polyserve_core::{BoxFuture, HandshakeFailure};
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::http1::refusal::LATE_HEAD;
 use polyserve_serving::tls::TlsSession;
@@ -328,6 +328,7 @@ impl HyperConnection {
             self.state.count_last_end();
         }
         let mut state = self.state.state();
+        state.fail_handshake(&self.state, HandshakeFailure::Closed);
         let close = match result {
             Ok(()) if state.input_ended => Close::AtOnce,
             Ok(()) if state.present.is_close_expected && !state.input.has_unread() => Close::AfterLastAnswer,
@@ -489,6 +490,7 @@ impl HyperConnection {
     fn time_out(&mut self, stage: Stage) -> StepResult {
         match stage {
             Stage::Head if self.state.state().output.tls.as_ref().is_some_and(TlsSession::is_handshaking) => {
+                self.state.state().fail_handshake(&self.state, HandshakeFailure::TimedOut);
                 StepResult::End
             }
             Stage::Head => {
@@ -554,6 +556,7 @@ impl Drop for HyperConnection {
         }
         // A request's body, which a service may keep for longer, keeps the state.
         let mut state = self.state.state();
+        state.fail_handshake(&self.state, HandshakeFailure::Closed);
         (state.input, state.output) = (Input::default(), Output::default());
         drop(state);
         self.shared().table.remove(self.entry());

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use hyper::rt::ReadBufCursor;
+use polyserve_core::HandshakeFailure;
 use polyserve_serving::http1::refusal::PLAIN_HTTP;
 use polyserve_serving::http1::{OUTPUT_BOUND, Phase};
 use polyserve_serving::tls::{TlsBuffers, TlsSession, is_plain_http};
@@ -49,6 +50,7 @@ impl RequestState {
         let server = connection.server();
         if self.output.tls.is_none() {
             if sealed.first().is_some_and(|first| is_plain_http(*first)) {
+                server.count_failed_handshake(HandshakeFailure::PlainHttp, None, 0);
                 self.input.refusal = Some(PLAIN_HTTP);
                 return Poll::Pending;
             }
@@ -68,6 +70,9 @@ impl RequestState {
                 tls.await_request(false);
             }
             tls.keep(buffers, &server.http.memory);
+            if let Some(failure) = received.handshake_failure {
+                server.count_failed_handshake(failure, connection.peer, tls.kept().len());
+            }
             self.tls_events.has_ended |= received.input_ended;
             self.tls_events.has_failed |= received.failed;
             std::mem::take(&mut buffers.plain)
@@ -90,6 +95,13 @@ impl RequestState {
             buffers.clear_plain();
         });
         passed
+    }
+
+    /// Counts the handshake as failed if it has not ended. The connection closes next.
+    pub(super) fn fail_handshake(&mut self, connection: &ConnectionState, failure: HandshakeFailure) {
+        if self.output.tls.as_mut().is_some_and(TlsSession::give_up_handshake) {
+            connection.server().count_failed_handshake(failure, connection.peer, 0);
+        }
     }
 
     /// Whether the connection has negotiated HTTP/2, and has not begun it.

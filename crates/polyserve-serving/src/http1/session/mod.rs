@@ -252,6 +252,11 @@ impl Session {
         }
     }
 
+    /// The address of the connection's other end, if it is known.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
     /// Sets the certificate that the client has shown.
     pub fn set_certificate(&mut self, certificate: Option<ClientCertificate>) {
         self.certificate = certificate;
