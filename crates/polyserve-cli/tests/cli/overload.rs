@@ -27,6 +27,8 @@ fn a_refused_request_is_counted_and_logged() {
         while !ask(admin, &get("/metrics")).contains(&refused) {
             assert!(start.elapsed() < MAX_WAIT, "{refused} is not in {}", ask(admin, &get("/metrics")));
         }
+        let health = ask(admin, &get("/healthz"));
+        assert!(health.starts_with("HTTP/1.1 200 "), "the process is healthy while it refuses work: {health}");
         // The repo is too slow to say that it is ready.
         let ready = ask(serving.addr, &get("/readyz"));
         assert!(ready.starts_with("HTTP/1.1 503 ") && !ready.contains("overloaded"), "{ready}");

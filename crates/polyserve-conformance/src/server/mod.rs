@@ -192,6 +192,7 @@ kit! {
         }
         overload {
             a_request_past_the_overload_limit_is_refused,
+            reads_are_answered_while_writes_are_refused,
         }
         shape {
             idle_connections_do_not_delay_others,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use polyserve_core::http::StatusCode;
+use polyserve_core::overload::{Arrival, Overload, OverloadPolicy, OverloadReason, StaticLimit};
 use polyserve_core::{AnswerHook, ServerConfig};
 
 use super::PlainServer;
@@ -220,7 +221,9 @@ flaws! {
     /// Closes a connection for another one without reading what has arrived.
     EvictsBeforeReading, caught by a_request_that_has_arrived_is_not_evicted;
     /// Takes every request, whatever the overload policy admits.
-    HasNoOverloadPolicy, caught by a_request_past_the_overload_limit_is_refused;
+    HasNoOverloadPolicy, caught by a_request_past_the_overload_limit_is_refused, reads_are_answered_while_writes_are_refused;
+    /// Has one limit for reads and writes.
+    TakesReadsForWrites, caught by reads_are_answered_while_writes_are_refused;
     /// Keeps incomplete bodies and unsent answers beyond the memory budget.
     HasNoMemoryBudget, caught by incomplete_bodies_keep_to_the_memory_budget,
         unread_answers_keep_to_the_memory_budget,
@@ -251,6 +254,9 @@ impl Flaw {
             Self::TakesBodiesAtAnyRate => config.min_body_rate = 0,
             Self::HasNoMemoryBudget => config.memory = Some(usize::MAX / 2),
             Self::HasNoOverloadPolicy => config.overload = None,
+            Self::TakesReadsForWrites => {
+                config.overload = config.overload.as_ref().map(|_| Overload::own(|| OneLimit(StaticLimit::new(10))));
+            }
             Self::HasNoConnectionLimit => config.max_connections *= 100,
             Self::TrustsNoProxy => config.trusted_proxies = polyserve_core::TrustedProxies::default(),
             Self::HasNoPeerLimit => config.max_connections_per_peer = None,
@@ -287,6 +293,18 @@ impl Flaw {
     /// Servers with this flaw.
     pub fn subject(self) -> ServerSubject {
         ServerSubject::new(move |config| PlainServer::flawed(config, self))
+    }
+}
+
+/// A limit that takes every request for a write.
+#[derive(Debug)]
+struct OneLimit(StaticLimit);
+
+impl OverloadPolicy for OneLimit {
+    fn admit(&self, arrival: &Arrival) -> Result<(), OverloadReason> {
+        let mut write = *arrival;
+        write.is_write = true;
+        self.0.admit(&write)
     }
 }
 
