@@ -4,10 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
-use polyserve_core::{Answer, Body, Echo, Reply, Running, Service};
+use polyserve_core::{Answer, Body, Echo, Reply, Running, ServerConfig, Service};
 
 use super::support::{MAX_WAIT, client_runtime, connect, request, serve};
 
@@ -277,6 +278,40 @@ fn bodies_of_a_connection_share_its_memory() {
     client.write_all(&frame(DATA, END_STREAM, 1, b"b")).expect("it takes it");
     end_of_answer(&mut client, 3);
     assert_eq!(*lengths.0.lock().expect("no thread panics with this lock"), [0, 3 * piece.len() + 1, 4]);
+}
+
+/// What a client may send of a body that waits for its share lies unread in the window of its stream. It counts towards the memory of the
+/// server.
+#[test]
+fn the_windows_of_waiting_bodies_count_towards_the_memory() {
+    const STREAMS: u32 = 20;
+    let lengths = Arc::new(Lengths::default());
+    let running = serve(lengths.clone(), |config| {
+        (config.max_body, config.memory) = (8 << 20, Some(ServerConfig::MIN_MEMORY));
+    });
+    let mut client = greeted(&running);
+    let streams = (0..STREAMS).map(|number| 2 * number + 1);
+    // The first one takes the whole memory for bodies, because its length is not known.
+    streams.clone().for_each(|stream| {
+        client.write_all(&frame(HEADERS, END_HEADERS, stream, POST_FIELDS)).expect("it takes it");
+    });
+    let start = Instant::now();
+    let waiting = (ServerConfig::MIN_MEMORY >> 16) as u64;
+    let refused = u64::from(STREAMS) - 1 - waiting;
+    while running.counters().memory_refused < refused {
+        assert!(start.elapsed() < MAX_WAIT, "{:?}", running.counters());
+        thread::yield_now();
+    }
+    assert_eq!(running.counters().reserved_bytes, running.counters().memory_limit);
+    for stream in streams {
+        let _ = client.write_all(&frame(DATA, END_STREAM, stream, b"four"));
+    }
+    while running.counters().answered < u64::from(STREAMS) || running.counters().reserved_bytes > 0 {
+        assert!(start.elapsed() < 2 * MAX_WAIT, "{:?}", running.counters());
+        thread::yield_now();
+    }
+    let served = lengths.0.lock().expect("no thread panics with this lock").len() as u64;
+    assert_eq!((served, running.counters().memory_refused), (1 + waiting, refused));
 }
 
 /// Four times the memory for bodies, at once: each body gets its share in its turn, and none stops another.

@@ -10,7 +10,8 @@
 //!
 //! Bounds: the streams of a connection together hold at most [`MAX_BODIES`] of request bodies, or one body of the largest
 //! size if that is more. A body waits for its share in the order of arrival, and its time limit goes on. Unread bytes of
-//! bodies lie in h2's buffers, at most [`STREAM_WINDOW`] for each stream, so at most [`CONNECTION_WINDOW`]. A stream that
+//! bodies lie in h2's buffers, at most [`STREAM_WINDOW`] for each stream, so at most [`CONNECTION_WINDOW`]. Those of a body that waits
+//! for its share are reserved. A stream that
 //! waits never takes the window of another stream. h2 itself closes a connection that floods it with resets or CONTINUATION
 //! frames, refuses streams beyond [`MAX_STREAMS`], and stops reading while its answers to SETTINGS and PING are not taken.
 //!
@@ -353,7 +354,7 @@ async fn answer_to(
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
     let read = async {
         let length = if has_body { body.size_hint().upper().unwrap_or(u64::MAX) } else { 0 };
-        let share = streams.body_share(length).await;
+        let share = streams.body_share(length, STREAM_WINDOW).await?;
         service.read(parts, body, note).await.map(|(body, reservation)| (body, (reservation, share)))
     };
     let (body, reservation) = match within(deadline, read).await {

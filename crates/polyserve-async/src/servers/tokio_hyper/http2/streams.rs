@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use polyserve_core::Reply;
 use polyserve_core::sync::lock;
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
@@ -170,10 +171,24 @@ impl Streams {
 
     /// Waits until a body of at most `length` bytes has its share of the memory for bodies. A body beyond the server's limit
     /// takes the share of the largest, and is refused when it is read. The share is free again when it is dropped.
-    pub(super) async fn body_share(&self, length: u64) -> Option<SemaphorePermit<'_>> {
-        let length = usize::try_from(length).unwrap_or(usize::MAX).min(self.connection.server().config.max_body);
+    ///
+    /// While the body waits, the client may send its first `window` bytes, which lie unread. They count towards the memory of the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer if the body has to wait, and there is no memory for that.
+    pub(super) async fn body_share(&self, length: u64, window: u32) -> Result<Option<SemaphorePermit<'_>>, Reply> {
+        let server = self.connection.server();
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(server.config.max_body);
         let units = u32::try_from(length.div_ceil(SHARE_UNIT)).unwrap_or(u32::MAX);
-        self.bodies.acquire_many(units).await.ok() // the semaphore is never closed
+        if let Ok(share) = self.bodies.try_acquire_many(units) {
+            return Ok(Some(share)); // no body waits: what is free would be that body's
+        }
+        let (memory, mut unread) = (&server.http.memory, Reservation::default());
+        if !unread.try_set(memory, length.min(window as usize)) {
+            return Err(memory.refuse());
+        }
+        Ok(self.bodies.acquire_many(units).await.ok()) // the semaphore is never closed
     }
 
     /// Returns the time by which the client must have taken an answer that waits, or `None` if no answer waits. Its limit
