@@ -21,10 +21,12 @@
 //!
 //! * `read`: from bytes to requests.
 //! * `respond`: from requests to answers.
+//! * `reports`: what it keeps for the hook of answers, and the report of each answer.
 //! * `kept`: what it keeps between two turns: unused bytes, an incomplete body, and answers that the kernel has not accepted.
 
 mod kept;
 mod read;
+mod reports;
 mod respond;
 
 use std::any::Any;
@@ -32,16 +34,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use kept::{BufferedInput, PendingBody, Unsent};
 use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
-use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, RequestNotes, isolated};
+use polyserve_core::{BoxFuture, ClientCertificate, Reply, isolated};
+use reports::PresentRequest;
 
-use super::agent_fields::AgentFields;
 use super::decode::{EmptyLines, Parsed};
 use super::http_state::SessionTurn;
 use super::refusal::{LATE_BODY, LATE_HEAD, PLAIN_HTTP, late_answer};
@@ -124,64 +125,6 @@ pub struct Session {
     unsent: Option<Box<Unsent>>,
     /// The memory that the connection keeps while it waits: its input, its body and its unsent answers.
     reservation: Reservation,
-}
-
-/// The room for the target of a reported request that an idle connection keeps, in bytes.
-const KEPT_TARGET: usize = 128;
-
-/// The present request, for the report of its answer.
-struct PresentRequest {
-    /// The client that the head names, or the connection's other end. `None` until the head is decoded.
-    client: Option<SocketAddr>,
-    /// When the turn began in which bytes were read last.
-    last_read: Instant,
-    /// How long the connection has waited for that turn, until an answer has it.
-    queued: Option<Duration>,
-    /// When the first byte of the request was read.
-    begun: Option<Instant>,
-    /// `None` until the head is decoded.
-    method: Option<&'static Method>,
-    target: String,
-    version: Version,
-    /// `None` unless a hook needs them.
-    agent: Option<Box<AgentFields>>,
-    /// What the service has noted.
-    notes: RequestNotes,
-}
-
-impl PresentRequest {
-    #[cold]
-    fn read_at(last_read: Instant) -> Box<Self> {
-        let (target, version, notes) = (String::new(), Version::HTTP_11, RequestNotes::new());
-        let (queued, begun, method, agent, client) = (None, None, None, None, None);
-        Box::new(Self { client, last_read, queued, begun, method, target, version, agent, notes })
-    }
-
-    /// Notes the request line but the method, for a hook that sees clients.
-    #[inline(never)]
-    fn set_line(&mut self, head: &Head<'_>, client: Option<SocketAddr>) {
-        (self.version, self.client) = (head.version, client);
-        self.target.clear();
-        self.target.push_str(head.target);
-    }
-
-    /// Notes the fields of the request that a hook of agents needs.
-    #[inline(never)]
-    fn set_agent(&mut self, head: &Head<'_>) {
-        self.agent.get_or_insert_default().set(|name| head.headers.get(name));
-    }
-
-    /// Forgets the request: its answer is made.
-    fn end(&mut self) {
-        (self.begun, self.queued, self.method, self.client) = (None, None, None, None);
-        self.notes = RequestNotes::new();
-        if self.target.capacity() > KEPT_TARGET {
-            self.target = String::new();
-        }
-        if let Some(agent) = &mut self.agent {
-            agent.clear();
-        }
-    }
 }
 
 enum SessionState {
@@ -361,48 +304,6 @@ impl Session {
         }
         self.reserve_output(turn);
         self.step
-    }
-
-    /// Notes the time of a read, for the reports of answers.
-    #[inline]
-    fn note_read(&mut self, turn: &mut SessionTurn<'_>) {
-        let last_read = *turn.buffers.now.get_or_insert_with(Instant::now);
-        (turn.buffers.begun, turn.buffers.method) = (None, None);
-        if turn.http.reports_clients || self.reported.is_some() {
-            self.keep_read(last_read, turn.buffers);
-        }
-    }
-
-    #[inline(never)]
-    fn keep_read(&mut self, last_read: Instant, buffers: &mut SessionBuffers) {
-        let request = self.reported.get_or_insert_with(|| PresentRequest::read_at(last_read));
-        request.last_read = last_read;
-        if let Some(since) = buffers.queued_since.take() {
-            request.queued = Some(last_read.saturating_duration_since(since));
-        }
-    }
-
-    /// Notes that a request begins. Its first bytes were in the last read.
-    #[inline]
-    fn note_begin(&mut self, buffers: &mut SessionBuffers) {
-        match &mut self.reported {
-            Some(request) => request.begun = request.begun.or(Some(request.last_read)),
-            None => (buffers.begun, buffers.method) = (buffers.now, None),
-        }
-    }
-
-    /// Keeps the times of a request that is not answered at once, for a hook of times.
-    #[inline(never)]
-    fn keep_times(&mut self, turn: &mut SessionTurn<'_>) {
-        if turn.http.on_answer.is_some()
-            && self.reported.is_none()
-            && let Some(last_read) = turn.buffers.now
-        {
-            self.keep_read(last_read, turn.buffers);
-            if let Some(request) = &mut self.reported {
-                (request.begun, request.method) = (turn.buffers.begun.take(), turn.buffers.method.take());
-            }
-        }
     }
 
     /// Continues after the output was written or the answer has arrived.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polyserve_core::http::{StatusCode, Version};
-use polyserve_core::{Answer, AnswerHook, AnswerReport, AnswerTimes, Reply, ReportedRequest, Request};
+use polyserve_core::{Answer, Reply, Request};
 
 use super::kept::BufferedInput;
 use super::read::{RunProgress, must_flush};
@@ -14,7 +14,6 @@ use super::{
 };
 use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, AnswerHead};
-use crate::http1::session_buffers::SessionBuffers;
 use crate::http1::turn::MAX_TURN_REQUESTS;
 use crate::memory::FREE_BYTES;
 
@@ -184,37 +183,6 @@ impl Session {
             }
         }
         turn.buffers.count_request(length);
-    }
-
-    /// Passes the times of the answer to the present request to `hook`, which sees no more.
-    #[inline(never)]
-    fn report_times(&mut self, hook: &AnswerHook, status: StatusCode, buffers: &mut SessionBuffers) {
-        let (method, begun, queued) = match &mut self.reported {
-            Some(request) => (request.method.take(), request.begun.take(), request.queued.take()),
-            None => buffers.take_times(),
-        };
-        let mut times = AnswerTimes::new(status, method, begun);
-        times.queued = queued;
-        hook.call_with_times(&times);
-    }
-
-    /// Passes a report of the answer to the present request to `hook`.
-    #[inline(never)]
-    fn report(&mut self, hook: &AnswerHook, status: StatusCode, length: usize) {
-        let Some(request) = &mut self.reported else {
-            return hook.call(&AnswerReport::new(status, length, None, self.peer));
-        };
-        let line =
-            request.method.map(|method| ReportedRequest { method, target: &request.target, version: request.version });
-        let peer = request.client.or(self.peer);
-        let mut report = AnswerReport::new(status, length, request.begun, peer);
-        (report.queued, report.request) = (request.queued, line); // in its place: a report that is moved stalls the processor
-        (report.user, report.trace) = (request.notes.user(), request.notes.trace());
-        if let Some(agent) = &request.agent {
-            agent.report(&mut report);
-        }
-        hook.call(&report);
-        request.end();
     }
 
     /// Whether the request was safe, and there is no memory to keep its answer until the client takes it. If the request was not
