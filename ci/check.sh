@@ -90,6 +90,9 @@ step compiles -p polyserve-cli --features mimalloc
 # The bottom rung of the ladder.
 step cargo check -q --locked --manifest-path benches/ladder/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" --bin serve --features serve
 
+# The fuzz targets, with the crates that were checked for the others. Nothing is linked, so libFuzzer is not compiled: any path will do for it.
+CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a step compiles --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
+
 # profile FILE: prints the settings of its release profile.
 profile() { awk '/^\[/ { inside = $0 == "[profile.release]"; next } inside && NF' "$1" | grep -v '^#'; }
 echo; echo "== peers and twins are built with the profile of the command"

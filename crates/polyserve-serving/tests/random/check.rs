@@ -21,6 +21,18 @@ pub(crate) struct Case {
     pub(crate) max_requests: u64,
 }
 
+/// Returns the case of an input of the fuzz target `session`, and the seed of its splits: the first byte selects the limits, the second the
+/// splits, and the rest is the stream. `None` if one of the two is missing.
+pub(crate) fn case_of(input: &[u8]) -> Option<(Case, u64)> {
+    let [limits, splits, stream @ ..] = input else { return None };
+    let rules = match limits % 3 {
+        0 => Rules { max_head: 16 * 1024, max_headers: 100, max_body: 1024 * 1024 },
+        1 => Rules { max_head: 256, max_headers: 4, max_body: 64 },
+        _ => Rules { max_head: 1024, max_headers: 100, max_body: 0 },
+    };
+    Some((Case { stream: stream.to_vec(), rules, max_requests: u64::from(limits / 64) }, u64::from(*splits)))
+}
+
 /// Returns the number of steps in the stream of `case`, or how the codec misread it. `seed` selects the random splits.
 pub(crate) fn check(case: &Case, seed: u64) -> Result<u64, String> {
     let steps = reader::read(&case.stream, &case.rules);

@@ -25,10 +25,11 @@ mod valid;
 #[path = "../common/wire.rs"]
 mod wire;
 
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use check::{Case, check};
+use check::{Case, case_of, check};
 use polyserve_core::panics::panic_text;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -61,6 +62,19 @@ fn mutated_streams_are_read_as_the_rfc_reads_them() {
         stream.truncate(40_000);
         Case { stream, rules: mutate::rules(rng), max_requests: max_requests(rng) }
     });
+}
+
+/// Each seed of the fuzz target `session`: among them are the streams that were once misread.
+#[test]
+fn the_seeds_of_the_fuzz_target_are_read_as_the_rfc_reads_them() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/session");
+    let mut steps = 0;
+    for seed in fs::read_dir(directory).unwrap_or_else(|error| panic!("{directory}: {error}")) {
+        let path = seed.expect("it is listed").path();
+        let Some((case, splits)) = case_of(&fs::read(&path).expect("a seed can be read")) else { continue };
+        steps += check_catching_panics(&case, splits).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    assert!(steps > 0, "no seed has a request");
 }
 
 /// The max number of requests on a connection; 0 is no limit.
