@@ -8,13 +8,19 @@ tmp=$(mktemp -d)
 pid= url= other=
 trap 'for p in $other $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
 
-# A server of each kind.
-every_server=(sequential pool_server pool_classic/mpsc_pool thread_per_connection leader_followers tokio_tcp tokio_per_core tokio_hyper smol epoll io_uring)
-
-# build_program: builds the command, unless PROGRAM is one. Sets $program.
+# build_program: builds the command, unless PROGRAM is one. Sets $program, and $every_server: a server of each kind that it has, over the first
+# of its executors.
 build_program() {
     [ -n "${PROGRAM-}" ] || build_programs
     program=$(realpath "${PROGRAM:-$programs/polyserve}")
+    every_server=($("$program" list --json | python3 -c '
+import json, sys
+
+kinds = {}
+for server in json.load(sys.stdin)["servers"]:
+    kinds.setdefault(server["name"].split("/")[0], server["name"])
+print(*kinds.values())'))
+    [ ${#every_server[@]} -gt 0 ] || { echo "the command lists no server" >&2; exit 1; }
 }
 
 # certificate NAME: makes $tmp/cert.pem and $tmp/key.pem, of an authority that the first call makes: $tmp/ca.pem.

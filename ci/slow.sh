@@ -35,7 +35,7 @@ beside() {
 }
 
 for server in "$@"; do
-    case $server in sequential | pool_classic/* | leader_followers) echo "$server: not run: it holds one of few threads for each connection" && continue ;; esac
+    case $server in sequential | pool_classic/* | leader_followers | futures_pool) echo "$server: not run: it holds one of few threads for each connection" && continue ;; esac
     start "$program" serve --server "$server" --listen 127.0.0.1:0
     curl -sS -f -o /dev/null -X PUT "$url/" -d '{"id":1,"description":"a","value":1.5}'
     curl -sS -f -o /dev/null -X PUT "$url/" -d @"$tmp/large"
