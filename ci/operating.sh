@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/session.sh
 build_program
+examples=$(realpath "$programs/examples")
 command -v openssl >/dev/null || apt_install openssl
 
 # block FILE: prints the block of the page with this file name.
@@ -33,6 +34,20 @@ answered() {
     [ "$got" = "$status" ] || { echo "$got instead of $status: $*" >&2; cat "$tmp/body" "$tmp/proxy.log" >&2; exit 1; }
 }
 
+# logged TARGET: prints the client that the access log has for a target.
+logged() {
+    local peer
+    for _ in $(seq 100); do
+        peer=$(sed -n "s|.*\"peer\":\"\([^\"]*\)\".*\"target\":\"$1\".*|\1|p" "$tmp/access.log")
+        [ -z "$peer" ] || break
+        sleep 0.1
+    done
+    echo "$peer"
+}
+
+# Another client than the proxy, and fields by which it claims to be a third one.
+invented=(--interface 127.0.0.2 -H 'X-Forwarded-For: 203.0.113.9' -H 'Forwarded: for=203.0.113.9')
+
 # through NAME PORT COMMAND...: starts a proxy on a port, and sends requests through it.
 through() {
     local name=$1 url=https://127.0.0.1:$2
@@ -46,6 +61,9 @@ through() {
     for _ in $(seq 20); do answered 404 -u alice:secret "$url/-1"; done
     open=$(curl -sS "$admin/metrics" | sed -n 's/^http_server_open_connections{.*} //p')
     [ "$open" -ge 1 ] && [ "$open" -le 4 ] || { echo "$name keeps $open connections" >&2; exit 1; }
+    answered 404 -u alice:secret "${invented[@]}" "$url/-2?$name"
+    peer=$(logged "/-2?$name")
+    [ "$peer" = 127.0.0.2:0 ] || { echo "through $name the log has $peer instead of the client 127.0.0.2" >&2; exit 1; }
     kill "$other"
     wait "$other" 2>/dev/null || true
     other=
@@ -56,9 +74,11 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1 -addext su
     -keyout "$tmp/key.pem" -out "$tmp/cert.pem" 2>/dev/null
 printf 'alice:%s\n' "$(openssl passwd -apr1 secret)" >"$tmp/users"
 chmod 755 "$tmp" && chmod 644 "$tmp"/*
-start "$program" serve --listen 127.0.0.1:0 --admin 127.0.0.1:0
+start "$program" serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --trusted-proxies 127.0.0.1 --access-log "$tmp/access.log"
 admin_address
 server=${url#http://}
+answered 404 "${invented[@]}" "$url/-2?direct"
+case $(logged '/-2?direct') in 127.0.0.2:*) ;; *) echo "a client that is no proxy names another one: $(logged '/-2?direct')" >&2; exit 1 ;; esac
 
 prometheus=$(command -v prometheus || { apt_install --no-install-recommends prometheus && command -v prometheus; } || true)
 if [ -x "$prometheus" ]; then
@@ -111,6 +131,25 @@ else
     echo "Caddy: not run: it cannot be installed"
 fi
 stop
+
+# `Request::peer`, as a service sees it.
+if [ -x "$nginx" ]; then
+    TCP_ADDRESS=127.0.0.1:0 POLYSERVE_TRUSTED_PROXIES=127.0.0.1 start "$examples/custom_service"
+    direct=$url port=$(free_port)
+    block nginx.conf | sed "s/127\.0\.0\.1:8001/${url#http://}/; s/127\.0\.0\.1:8443/127.0.0.1:$port/" >"$tmp/nginx.conf"
+    "$nginx" -p "$tmp" -c "$tmp/nginx.conf" -e "$tmp/proxy.log" -g "daemon off; pid $tmp/nginx.pid;" >"$tmp/proxy.log" 2>&1 &
+    other=$!
+    for _ in $(seq 100); do curl -sk -o /dev/null "https://127.0.0.1:$port" && break || sleep 0.1; done
+    for address in "$direct" "https://127.0.0.1:$port"; do
+        answered 200 -u alice:secret "${invented[@]}" "$address/hello?client"
+        grep -qx 'Hello, client at 127.0.0.2!' "$tmp/body" || { echo "a service behind $address sees another client" >&2; cat "$tmp/body" >&2; exit 1; }
+    done
+    kill "$other"
+    wait "$other" 2>/dev/null || true
+    other=
+    stop
+    echo "the client behind nginx: ok"
+fi
 
 # The configuration file, with a repo, addresses and ports of its own.
 block serve.toml | sed "s|/var/lib/polyserve|$tmp/store|; s/127\.0\.0\.1:[0-9]*/127.0.0.1:0/" >"$tmp/serve.toml"

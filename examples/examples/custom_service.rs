@@ -54,8 +54,9 @@ fn main() -> anyhow::Result<()> {
         let place = request.peer.map_or_else(|| String::from("an unknown place"), |peer| peer.ip().to_string());
         Reply::text(format!("Hello, {name} at {place}!\n"))
     })?;
-    let server = PoolServer::mpsc(ServerConfig::default())?;
-    let running = server.serve(Settings::from_env()?.listen, service)?;
+    let settings = Settings::from_env()?;
+    let server = PoolServer::mpsc(settings.with_pool_size())?;
+    let running = server.serve(settings.listen, service)?;
     println!("listening on http://{}", running.local_addr());
     println!("{}", signals.drain(running)?);
     Ok(())
