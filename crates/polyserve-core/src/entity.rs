@@ -1,6 +1,7 @@
 //! What a repo stores: a value with an id ([`Identifiable`]), and the published [`Entity`].
 
 mod fields;
+pub(crate) mod spare_text;
 
 use std::any::TypeId;
 use std::error::Error;
@@ -128,6 +129,10 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     fn read_json(body: &[u8]) -> Result<Self, InvalidEntity> {
         json::read(body)
     }
+
+    /// Drops a value that is not needed any more. A store calls it for a value that a put has replaced, when no lock is held. A type may
+    /// keep one of its buffers for the next value that the thread reads, as [`Entity`] does.
+    fn recycle(self) {}
 }
 
 /// Returns what an id looks like if it is a number of at most 64 bits. The compiler knows the answer.
@@ -236,6 +241,12 @@ impl Identifiable for Entity {
 
     fn read_json(body: &[u8]) -> Result<Self, InvalidEntity> {
         json::usual::read(body).map_or_else(|| json::read_flat(body), Ok)
+    }
+
+    /// Keeps the buffer of a short description for the next one that this thread reads.
+    #[inline]
+    fn recycle(self) {
+        spare_text::keep(self.description);
     }
 }
 

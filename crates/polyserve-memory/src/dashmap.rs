@@ -99,7 +99,7 @@ impl<E: Identifiable> EntityRepo<E> for Dashmap<E> {
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
-        Answer::Now(Ok(put_result(&self.replace(entity, condition))))
+        Answer::Now(Ok(put_result(self.replace(entity, condition))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {

@@ -1,12 +1,15 @@
 //! The results of writes, from what a write has replaced or removed.
 
-use polyserve_core::{Conditional, Put, Removed};
+use polyserve_core::{Conditional, Identifiable, Put, Removed};
 
 /// Returns the result of a put that has replaced an entity, or none, or that was refused.
 #[inline]
-pub(crate) fn put_result<E>(replaced: &Result<Option<E>, E>) -> Conditional<Put> {
+pub(crate) fn put_result<E: Identifiable>(replaced: Result<Option<E>, E>) -> Conditional<Put> {
     match replaced {
-        Ok(Some(_)) => Conditional::Done(Put::Replaced),
+        Ok(Some(replaced)) => {
+            replaced.recycle();
+            Conditional::Done(Put::Replaced)
+        }
         Ok(None) => Conditional::Done(Put::Created),
         Err(_) => Conditional::Refused,
     }

@@ -100,6 +100,8 @@ impl<E: Identifiable> Default for Sharded<E> {
 impl<E: Identifiable> Sharded<E> {
     /// Stores `entity` and returns the replaced entity, or returns `entity` if it is refused. No lock is held when it
     /// returns.
+    #[allow(clippy::inline_always)] // the entity is then not moved in memory
+    #[inline(always)]
     fn replace(&self, entity: E, condition: &Condition) -> Result<Option<E>, E> {
         let (hash, shard) = self.entities.of(entity.id());
         let mut table = shard.write();
@@ -108,7 +110,9 @@ impl<E: Identifiable> Sharded<E> {
         }
         self.versions.count(hash);
         let replaced = table.insert(hash, entity, |id| self.entities.hash(id));
-        self.addresses[self.entities.number(hash)].update(&mut table);
+        if replaced.is_none() {
+            self.addresses[self.entities.number(hash)].update(&mut table);
+        }
         Ok(replaced)
     }
 
@@ -158,13 +162,14 @@ impl<E: Identifiable> EntityRepo<E> for Sharded<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        Answer::Now(Ok(put_result(&self.replace(entity, condition))))
+        Answer::Now(Ok(put_result(self.replace(entity, condition))))
     }
 
     #[inline]
     fn put(&self, entity: E) -> RepoAnswer<Put> {
-        let replaced = self.replace(entity, &Condition::ALWAYS);
-        Answer::Now(Ok(if matches!(replaced, Ok(Some(_))) { Put::Replaced } else { Put::Created }))
+        let Ok(Some(replaced)) = self.replace(entity, &Condition::ALWAYS) else { return Answer::Now(Ok(Put::Created)) };
+        replaced.recycle();
+        Answer::Now(Ok(Put::Replaced))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {

@@ -102,7 +102,7 @@ impl<E: Identifiable> EntityRepo<E> for StdMutex<E> {
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
-        Answer::Now(Ok(put_result(&self.replace(entity, condition))))
+        Answer::Now(Ok(put_result(self.replace(entity, condition))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {

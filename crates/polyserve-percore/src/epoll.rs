@@ -171,7 +171,7 @@ impl EventLoop for EpollLoop {
                 match event.data.u64() as usize {
                     LISTENER => self.acceptor.notify(),
                     WAKE => is_woken = true,
-                    number => self.note(number, event.flags),
+                    number => self.serve(number, event.flags),
                 }
             }
             if is_woken {
@@ -179,12 +179,8 @@ impl EventLoop for EpollLoop {
                 woken.drain(..).for_each(|number| self.serve_woken(number));
             }
             self.accept();
-            std::mem::swap(&mut self.yielded, &mut yielded);
-            for number in yielded.drain(..) {
-                if let Some(client) = self.clients.get_mut(number) {
-                    client.has_yielded = false;
-                    self.serve(number);
-                }
+            if !self.yielded.is_empty() {
+                self.serve_yielded(&mut yielded);
             }
         }
         self.table.accept_loop_ended();
@@ -218,24 +214,25 @@ impl EpollLoop {
         }
     }
 
-    /// Serves a turn of a connection that has an event, unless its next turn follows anyway.
-    #[inline]
-    fn note(&mut self, number: usize, flags: EventFlags) {
-        let Some(client) = self.clients.get_mut(number) else { return };
-        client.reported.is_readable |= flags.intersects(EventFlags::IN | ENDED);
-        client.reported.has_ended |= flags.intersects(ENDED);
-        if !client.has_yielded {
-            self.serve(number);
-        }
-    }
-
     fn serve_woken(&mut self, number: usize) {
         if number == LISTENER {
             self.acceptor.notify();
         } else if number == GIVEN {
             self.add_given();
-        } else if self.clients.get_mut(number).is_some_and(|client| !client.has_yielded) {
-            self.serve(number);
+        } else {
+            self.serve(number, EventFlags::empty());
+        }
+    }
+
+    /// Serves a turn of each connection that has yielded. `numbers` is empty before and after.
+    #[inline(never)]
+    fn serve_yielded(&mut self, numbers: &mut Vec<usize>) {
+        std::mem::swap(&mut self.yielded, numbers);
+        for number in numbers.drain(..) {
+            if let Some(client) = self.clients.get_mut(number) {
+                client.has_yielded = false;
+                self.serve(number, EventFlags::empty());
+            }
         }
     }
 
@@ -273,16 +270,21 @@ impl EpollLoop {
             let (answer_waker, watched) = (AnswerWaker::default(), EventFlags::empty());
             let client = EpollClient { entry, connection, reported, answer_waker, watched, has_yielded: false };
             self.clients.insert(number, client);
-            self.serve(number);
+            self.serve(number, EventFlags::empty());
         } else {
             self.share.close();
         }
     }
 
-    /// Serves a turn of a connection.
-    fn serve(&mut self, number: usize) {
+    /// Serves a turn of a connection, unless its next turn follows anyway. `events`: what its socket has reported.
+    fn serve(&mut self, number: usize, events: EventFlags) {
         let Some(client) = self.clients.get_mut(number) else { return };
         let EpollClient { entry, connection, reported, answer_waker, .. } = client;
+        reported.is_readable |= events.intersects(EventFlags::IN | ENDED);
+        reported.has_ended |= events.intersects(ENDED);
+        if client.has_yielded {
+            return;
+        }
         let mut cx = Context::from_waker(Waker::noop()); // `poll_answer` has a waker
         let mut socket = EpollSocket { socket: entry, reported, answer_waker };
         let end = self.table.serve_since(self.ready_since, entry, connection, &mut socket, &mut cx, &mut self.buffers);

@@ -5,9 +5,10 @@
 //! `serde_json`, which also names what is wrong with them. A value of at most 15 digits is the quotient of two whole numbers that a float
 //! holds exactly, so one division rounds it correctly (Clinger, *How to read floating point numbers accurately*, 1990).
 //!
-//! Cost: a few instructions for each byte, and the allocation of the description.
+//! Cost: a few instructions for each byte, and the allocation of the description unless the thread has a spare buffer for it.
 
 use crate::Entity;
+use crate::entity::spare_text;
 
 /// Reads an entity in the usual form. Returns `None` for any other body.
 pub(crate) fn read(body: &[u8]) -> Option<Entity> {
@@ -28,7 +29,7 @@ fn owned(text: &[u8]) -> Option<String> {
     let Some(start) = block.0.get_mut(..text.len()) else { return Some(str::from_utf8(text).ok()?.to_owned()) };
     start.copy_from_slice(text);
     let checked = str::from_utf8(block.0.get(..text.len().next_multiple_of(2 * WORD))?).ok()?;
-    Some(checked.get(..text.len())?.to_owned())
+    Some(spare_text::owned(checked.get(..text.len())?))
 }
 
 /// The length of a [`Block`], in bytes.

@@ -26,7 +26,7 @@ use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
 use crate::json::{self, InvalidEntity};
 use crate::log::LogThrottles;
-use crate::repo::{EntityRepo, Lookup, RepoAnswer, RepoError, Visit};
+use crate::repo::{EntityRepo, Lookup, Put, RepoAnswer, RepoError, Visit};
 use crate::stack;
 
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
@@ -266,6 +266,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         form.is_some_and(|form| refusal(form.etag, condition).is_some())
     }
 
+    #[allow(clippy::inline_always)] // for each PUT
+    #[inline(always)]
     fn put(&self, id: Option<&E::Id>, condition: &Condition, request: &[u8], scratch: &mut Vec<u8>) -> Answer<Reply> {
         let entity = match E::read_json(request) {
             Ok(entity) => entity,
@@ -291,6 +293,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         let etag = if self.etags { tag_of_request(&entity, request, scratch) } else { None };
         if condition.is_always() {
             return match self.repo.put(entity) {
+                Answer::Now(Ok(Put::Replaced)) if etag.is_none() => Answer::Now(Reply::empty(StatusCode::OK)),
                 Answer::Now(put) => Answer::Now(stored_reply(&self.prefix, &key, etag, &self.failures, put)),
                 Answer::Later(future) => {
                     let (prefix, failures) = (self.prefix.clone(), Arc::clone(&self.failures));

@@ -221,6 +221,8 @@ impl<E: Identifiable> ShardTable<E> {
     }
 
     /// Stores `entity` and returns the replaced entity. `hash_of` hashes the entities that a growth moves.
+    #[allow(clippy::inline_always)] // as for `Sharded::replace`
+    #[inline(always)]
     pub(super) fn insert(&mut self, hash: u64, entity: E, hash_of: impl Fn(&E::Id) -> u64) -> Option<E> {
         if let Some(TablePosition { bucket, slot }) = self.position(hash, entity.id()) {
             return self.buckets[bucket].slots[slot].replace(entity);

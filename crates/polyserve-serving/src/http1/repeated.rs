@@ -159,15 +159,16 @@ impl LastHead {
 
     /// Returns the number of the `Content-Length` of `rest`, its place and the text from there on, if nothing else differs.
     fn other_length<'b>(&self, rest: &'b [u8]) -> Option<(u64, usize, &'b str)> {
-        let (known, place) = (self.rest.text().as_bytes(), self.length_place.clone()?);
-        if known.get(..place.start) != rest.get(..place.start) || known.get(place.end..) != rest.get(place.end..) {
+        let known = self.rest.text().as_bytes();
+        let place = self.length_place.as_ref()?;
+        let (known, known_end) = known.split_at_checked(place.end)?;
+        let (head, head_end) = rest.split_at_checked(place.end)?;
+        let (known, _) = known.split_at_checked(place.start)?;
+        let (head, number) = head.split_at_checked(place.start)?;
+        if known != head || known_end != head_end {
             return None;
         }
-        let end = ascii_text(rest.get(place.start..)?)?;
-        let number = end.get(..place.len())?;
-        let is_number = number.bytes().all(|byte| byte.is_ascii_digit()); // without a sign
-        let length = number.parse().ok().filter(|_| is_number)?;
-        Some((length, place.start, end))
+        Some((whole_number(number)?, place.start, ascii_text(rest.get(place.start..)?)?))
     }
 
     /// Remembers a head that is valid. `bytes` are the whole head.
@@ -214,6 +215,19 @@ impl fmt::Debug for LastHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LastHead").field("length", &self.rest.text().len()).finish_non_exhaustive()
     }
+}
+
+/// Reads a number of at most 19 digits. An `u64` holds each of them.
+fn whole_number(text: &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+    }
+    (text.len() <= 19).then_some(number)
 }
 
 /// Whether a target has the form of a path.
