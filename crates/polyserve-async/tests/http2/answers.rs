@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::USER_AGENT;
+use http::header::{COOKIE, USER_AGENT};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -96,6 +96,39 @@ fn a_head_is_judged_as_over_http1() {
         }
     });
     running.shutdown().expect("it ends well");
+}
+
+/// Regression test: the cookies that a client sends in fields of their own (RFC 9113, 8.2.3) reached the service so, and each counted
+/// towards `max_headers`.
+#[test]
+fn cookies_are_one_field() {
+    struct Cookies;
+    impl Service for Cookies {
+        fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            let cookies = request.head.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("cookie"));
+            let values: Vec<_> = cookies.map(|(_, value)| String::from_utf8_lossy(value)).collect();
+            Reply::text(values.join("|")).into()
+        }
+    }
+    let running = serve(Arc::new(Cookies), |_| ());
+    client_runtime().block_on(async {
+        let (mut sender, _connection) = connect(running.local_addr()).await;
+        let mut ask = async |cookies: &[&'static str]| {
+            let mut request = request(Method::GET, "/", "");
+            for cookie in cookies {
+                request.headers_mut().append(COOKIE, HeaderValue::from_static(cookie));
+            }
+            let answer = sender.send_request(request).await.expect("an answer");
+            (answer.status().as_u16(), text(answer).await)
+        };
+        assert_eq!(ask(&["a=1"]).await, (200, "a=1".into()));
+        assert_eq!(ask(&["a=1", "b=2", "c=\"3\""]).await, (200, "a=1; b=2; c=\"3\"".into()));
+        assert_eq!(ask(&["a=1"; 120]).await, (200, ["a=1"; 120].join("; ")));
+        assert_eq!(ask(&["a=1", " b=2", "c=3"]).await.0, 400);
+    });
+    let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it accepts");
+    let answer = client.ask(b"GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; b=2\r\n\r\n", 200);
+    assert_eq!(answer.text(), "a=1; b=2");
 }
 
 /// Regression test: from the second HEAD of a large entity on, the length was 0, because the body was not written.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
+use polyserve_conformance::client::Client;
 use polyserve_core::{Answer, Body, Echo, Reply, Running, ServerConfig, Service};
 
 use super::support::{MAX_WAIT, client_runtime, connect, request, serve};
@@ -64,11 +65,11 @@ fn error_code(payload: &[u8]) -> u32 {
     u32::from_be_bytes(payload.try_into().expect("a code of four bytes"))
 }
 
-/// Reads to a GOAWAY with an error, and returns its code.
+/// Reads to a GOAWAY, and returns its code.
 fn goaway(client: &mut TcpStream) -> u32 {
     loop {
         let (kind, _, payload) = next_frame(client).expect("GOAWAY comes before the end");
-        if kind == GOAWAY && error_code(&payload[4..8]) != 0 {
+        if kind == GOAWAY {
             return error_code(&payload[4..8]);
         }
     }
@@ -148,6 +149,76 @@ fn a_client_that_goes_on_sending_reads_goaway() {
     client.write_all(&frame(DATA, 0, 1, &vec![0; 256 << 10])).expect("it is taken and thrown away");
     assert_eq!(goaway(&mut client), FRAME_SIZE_ERROR);
     serves_others(&running);
+}
+
+/// Connects clients of HTTP/1 until one is served: the idle connections are evicted for it.
+fn connect_other(running: &Running) -> Client {
+    loop {
+        let mut other = Client::connect(running.local_addr(), MAX_WAIT).expect("it accepts");
+        if other.exchange(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_ok_and(|answer| answer.status == 200) {
+            return other;
+        }
+    }
+}
+
+/// Sends requests one after another, and acknowledges no PING, until the connection ends. It must end within twenty times `LINGER`.
+fn is_cut_despite_requests(mut client: TcpStream) {
+    for stream in (1..).step_by(2).take(100) {
+        thread::sleep(LINGER / 5); // each request comes before the linger timeout has passed
+        if client.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, GET_FIELDS)).is_err() {
+            return;
+        }
+        loop {
+            match next_frame(&mut client) {
+                None => return,
+                Some((HEADERS, on, _)) if on == stream => break,
+                Some(_) => {}
+            }
+        }
+    }
+    panic!("the connection stands");
+}
+
+const LINGER: Duration = Duration::from_millis(50);
+
+/// Regression test: a client that did not acknowledge the PING after GOAWAY kept its evicted connection for ever, if it sent a request in
+/// each linger timeout. So did one in a drain.
+#[test]
+fn a_client_that_ignores_goaway_is_cut() {
+    let running = serve(Arc::new(Echo), |config| {
+        (config.max_connections, config.linger_timeout) = (1, LINGER);
+    });
+    let mut client = greeted(&running);
+    let _other = connect_other(&running);
+    assert_eq!(goaway(&mut client), 0);
+    is_cut_despite_requests(client);
+    drop(running);
+
+    let running = serve(Arc::new(Echo), |config| config.linger_timeout = LINGER);
+    let mut client = greeted(&running);
+    assert_eq!(next_frame(&mut client).map(|(kind, ..)| kind), Some(SETTINGS));
+    let drain = thread::spawn(move || running.shutdown());
+    assert_eq!(goaway(&mut client), 0);
+    is_cut_despite_requests(client);
+    assert_eq!(drain.join().expect("no panic").expect("it ends well").cut, 0);
+}
+
+/// Regression test: an evicted connection with a new request did not count as open, so any number passed `max_connections`.
+#[test]
+fn an_evicted_client_that_goes_on_is_counted() {
+    let running = serve(Arc::new(Echo), |config| {
+        (config.max_connections, config.linger_timeout) = (1, 10 * MAX_WAIT);
+        config.min_body_rate = 0;
+    });
+    let mut client = greeted(&running);
+    let _other = connect_other(&running);
+    assert_eq!((goaway(&mut client), running.counters().open), (0, 1));
+    client.write_all(&frame(HEADERS, END_HEADERS, 1, POST_FIELDS)).expect("it takes it");
+    let begun = Instant::now();
+    while running.counters().open != 2 {
+        assert!(begun.elapsed() < MAX_WAIT / 4, "the connection is not counted");
+        thread::yield_now();
+    }
 }
 
 /// CVE-2024-27316: a head of CONTINUATION frames without an end.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use polyserve_conformance::client::Client;
-use polyserve_core::{Answer, Body, Reply, Service};
+use polyserve_core::{Answer, Body, Echo, Reply, Service};
 
 use super::support::{HeldReplies, MAX_WAIT, client_runtime, connect, connect_with, request, serve, text};
 
@@ -98,4 +98,23 @@ fn an_idle_connection_is_closed_for_a_new_one() {
         assert_eq!(asked.await.expect("no panic").expect("an answer").status(), StatusCode::OK);
     });
     assert_eq!(running.shutdown().expect("it ends well").cut, 0);
+}
+
+/// Regression test: `requests_per_connection` had no effect over HTTP/2.
+#[test]
+fn a_connection_ends_after_its_requests() {
+    let running = serve(Arc::new(Echo), |config| config.requests_per_connection = Some(3));
+    client_runtime().block_on(async {
+        let (mut sender, connection) = connect(running.local_addr()).await;
+        let mut answers = 0;
+        while let Ok(answer) = sender.send_request(request(Method::GET, "/", "")).await {
+            assert_eq!(answer.status(), StatusCode::OK);
+            answers += 1;
+            assert!(answers < 10, "the connection goes on");
+        }
+        assert!(answers >= 3, "{answers} answers");
+        let ended = tokio::time::timeout(MAX_WAIT, connection).await;
+        assert!(ended.is_ok(), "the connection stands");
+        drop(sender);
+    });
 }

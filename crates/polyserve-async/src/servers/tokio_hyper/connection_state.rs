@@ -268,8 +268,7 @@ impl ConnectionState {
     pub(super) fn is_last(&self) -> bool {
         let state = self.state();
         let drains = || self.server().shutdown.is_begun() && state.input.is_blank();
-        let has_worn_keys = || state.output.tls.as_ref().is_some_and(TlsSession::has_worn_keys);
-        state.present.is_last || self.entry.is_evicted() || drains() || has_worn_keys()
+        state.present.is_last || self.entry.is_evicted() || drains() || state.has_worn_keys()
     }
 
     /// Whether the connection is to be closed once it is idle, in this stage, and its socket is empty.
@@ -549,6 +548,11 @@ impl RequestState {
     pub(super) fn refuse(&mut self) {
         self.reply_early();
         (self.present.is_last, self.present.body_is_open) = (true, false);
+    }
+
+    /// Whether the connection has sent as much as its keys are good for.
+    pub(super) fn has_worn_keys(&self) -> bool {
+        self.output.tls.as_ref().is_some_and(TlsSession::has_worn_keys)
     }
 
     /// Whether a request is in progress, or waits for its turn.

@@ -5,7 +5,8 @@
 //!
 //! Invariants: a connection has at most [`MAX_STREAMS`] requests at a time. All its streams share one turn, so it holds a
 //! worker no longer than a connection over HTTP/1. A drain sends GOAWAY, serves the requests that have begun, and closes idle
-//! connections. An answer counts once its last byte is in the kernel. If a client
+//! connections. So does an eviction, and the limit of requests. h2 takes further requests until the client acknowledges GOAWAY, but
+//! those that come later than the linger timeout are not served. An answer counts once its last byte is in the kernel. If a client
 //! does not take a waiting answer within the limit of a write, its connection is closed.
 //!
 //! Bounds: the streams of a connection together hold at most [`MAX_BODIES`] of request bodies, or one body of the largest
@@ -22,7 +23,7 @@
 mod streams;
 
 use std::convert::Infallible;
-use std::future::{Future, IntoFuture as _};
+use std::future::{Future, IntoFuture as _, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,9 +31,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::header::HOST;
+use http::header::{COOKIE, HOST};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -167,7 +168,7 @@ impl Http2Connection {
                 self.lingering = connection.close_socket(close);
                 return self.lingering.as_mut().map_or(Poll::Ready(()), |lingering| lingering.as_mut().poll(cx));
             }
-            if self.state == Http2State::Open && connection.must_leave(Stage::Http2) {
+            if self.state == Http2State::Open && self.must_leave() {
                 self.leave();
             }
             if let Poll::Ready(result) = Pin::new(&mut self.hyper).poll(cx) {
@@ -197,9 +198,17 @@ impl Http2Connection {
         matches!(self.state, Http2State::Over(_))
     }
 
+    /// Whether the connection is to begin no further request.
+    fn must_leave(&self) -> bool {
+        let has_had_all = || self.streams.begun.load(Ordering::Relaxed) >= self.connection.shared.max_requests;
+        self.connection.must_leave(Stage::Http2) || has_had_all() || self.connection.state().has_worn_keys()
+    }
+
     fn leave(&mut self) {
         Pin::new(&mut self.hyper).graceful_shutdown();
         self.state = Http2State::Leaving;
+        let config = &self.connection.server().config;
+        self.streams.begin_until.get_or_init(|| Instant::now() + TimeLimit::Linger { sent: Duration::ZERO }.of(config));
         self.connection.entry.handle().wake(); // hyper is to be polled
     }
 
@@ -207,7 +216,7 @@ impl Http2Connection {
         let now = Instant::now();
         if self.waiting != waiting {
             self.waiting = waiting;
-            self.deadline = now + waiting.map_or(NO_TIMEOUT, |waiting| self.timeout(waiting));
+            self.deadline = self.deadline_of(waiting, now);
         } else if self.deadline <= now {
             match waiting {
                 Some(Http2Wait::Idle) => self.leave(),
@@ -222,23 +231,26 @@ impl Http2Connection {
         table.set_deadline(entry, untaken.map_or(self.deadline, |untaken| self.deadline.min(untaken)));
         match waiting {
             None | Some(Http2Wait::Written) => table.set_busy(entry),
-            Some(Http2Wait::Idle) => {
+            // One that was evicted counts as open again if a request comes.
+            Some(Http2Wait::Idle | Http2Wait::Left) => {
                 self.streams.turn.begin(); // the next request comes after a look at the sockets
                 entry.set_idle(|| table.idle_since(now, true));
             }
-            Some(Http2Wait::Left) => drop(entry.set_quiet()),
         }
         Poll::Pending
     }
 
-    fn timeout(&self, waiting: Http2Wait) -> Duration {
+    /// The end of a wait that begins at `now`.
+    fn deadline_of(&self, waiting: Option<Http2Wait>, now: Instant) -> Instant {
         let config = &self.connection.server().config;
         match waiting {
-            Http2Wait::Idle => config.idle_timeout,
-            Http2Wait::Left => TimeLimit::Linger { sent: Duration::ZERO }.of(config),
-            Http2Wait::Written => {
+            None => now + NO_TIMEOUT,
+            Some(Http2Wait::Idle) => now + config.idle_timeout,
+            // It is not moved by requests that come after GOAWAY.
+            Some(Http2Wait::Left) => self.streams.begin_until.get().copied().unwrap_or(now),
+            Some(Http2Wait::Written) => {
                 let unsent = self.connection.state().output.unsent();
-                TimeLimit::Write { unsent }.of(config)
+                now + TimeLimit::Write { unsent }.of(config)
             }
         }
     }
@@ -267,8 +279,11 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
     type Future = BoxFuture<Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let open = OpenStream::new(&self.streams);
         let begun = Instant::now();
+        if self.streams.begin_until.get().is_some_and(|until| *until <= begun) {
+            return Box::pin(pending()); // the connection ends once the earlier requests are answered
+        }
+        let open = OpenStream::new(&self.streams);
         Box::pin(async move {
             let connection = Arc::clone(open.connection());
             let (method, uri) = (request.method().clone(), request.uri().clone());
@@ -312,8 +327,8 @@ async fn answer(
     request: Request<Incoming>,
     notes: &mut RequestNotes,
 ) -> Result<Response<ReplyBody>, Reply> {
-    let (parts, mut body) = request.into_parts();
-    let answered = answer_to(streams, &parts, &mut body, notes).await;
+    let (mut parts, mut body) = request.into_parts();
+    let answered = answer_to(streams, &mut parts, &mut body, notes).await;
     if !body.is_end_stream() {
         discard(body, Arc::clone(&streams.connection.shared.table.server));
     }
@@ -334,13 +349,18 @@ fn discard(mut body: Incoming, server: Arc<ServerState>) {
 /// Answers the request with this head and body.
 async fn answer_to(
     streams: &Arc<Streams>,
-    parts: &Parts,
+    parts: &mut Parts,
     body: &mut Incoming,
     notes: &mut RequestNotes,
 ) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
     let mut arrived = server.http.admission.as_ref().map(|_| Instant::now());
     streams.turn.admitted().await;
+    // Over HTTP/1 the space around a value is left out, so no service expects any.
+    if parts.headers.values().any(|value| value.as_bytes() != value.as_bytes().trim_ascii()) {
+        return Err(reply_to(SPACE_AROUND_VALUE, server));
+    }
+    join_cookies(&mut parts.headers);
     if parts.headers.len() > server.http.limits.max_headers {
         return Err(too_many_fields());
     }
@@ -384,8 +404,18 @@ async fn answer_to(
     Err(reply.unwrap_or_else(late_answer))
 }
 
-/// Applies the rules for a head of HTTP/1.1, and those of RFC 9113 for its authority, its path (8.3.1) and its values (8.2.1). h2 and
-/// hyper take any target, any `Host`, any expectation, and white space around a value.
+/// Joins the cookies that a client has sent in fields of their own (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut cookies = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+    if let (Some(first), Some(second)) = (cookies.next(), cookies.next()) {
+        let joined = [first, second].into_iter().chain(cookies).collect::<Vec<_>>().join(&b"; "[..]);
+        // It is valid, as its parts are.
+        HeaderValue::from_bytes(&joined).into_iter().for_each(|joined| drop(headers.insert(COOKIE, joined)));
+    }
+}
+
+/// Applies the rules for a head of HTTP/1.1, and those of RFC 9113 for its authority and its path (8.3.1). h2 and hyper take any target,
+/// any `Host` and any expectation.
 ///
 /// # Errors
 ///
@@ -396,10 +426,6 @@ fn check_head(parts: &Parts, server: &ServerState) -> Result<(), Reply> {
     // A query alone would pass for that of the root.
     if !parts.uri.path_and_query().is_none_or(|path| path.as_str().starts_with('/') || path == "*") {
         return Err(reply_to(NO_PATH, server));
-    }
-    // Over HTTP/1 the space around a value is left out, so no service expects any.
-    if parts.headers.values().any(|value| value.as_bytes() != value.as_bytes().trim_ascii()) {
-        return Err(reply_to(SPACE_AROUND_VALUE, server));
     }
     let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
     match (authority, parts.headers.get(HOST)) {

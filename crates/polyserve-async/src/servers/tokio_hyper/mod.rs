@@ -41,6 +41,9 @@
 //! Deviation from RFC 9110, 10.1.1: over HTTP/2, `Expect: 100-continue` gets no 100, because hyper has no call to send one. A service
 //! that refuses by the head answers at once; otherwise a client that waits for the 100 sends its body after a time of its own choice.
 //!
+//! Deviation from RFC 9113, 5.4.2: over HTTP/2, a CONNECT with a `Content-Length` above zero ends its connection, with the other streams,
+//! because hyper ends there.
+//!
 //! Deviations from RFC 9113, 8.3.1 and 8.1: h2 drops a fragment of `:path` (`/1#a` is `/1`) and pseudo-fields in trailers, and tells
 //! nothing of them. Neither reaches a service.
 //!

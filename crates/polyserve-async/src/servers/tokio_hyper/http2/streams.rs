@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -139,8 +139,12 @@ impl Wake for StreamTurn {
 /// The state that a connection's streams share.
 pub(super) struct Streams {
     pub(super) connection: Arc<ConnectionState>,
+    /// The number of requests that have begun.
+    pub(super) begun: AtomicU64,
     /// The number of requests that are not completely answered.
     pub(super) open: AtomicUsize,
+    /// The time from which on no request begins: a linger timeout after GOAWAY. Not set before GOAWAY.
+    pub(super) begin_until: OnceLock<Instant>,
     /// The number of threads that run the service's code.
     pub(super) calls: AtomicUsize,
     pub(super) turn: Arc<StreamTurn>,
@@ -163,10 +167,11 @@ struct UntakenAnswers {
 impl Streams {
     /// `max_bodies`: the request bodies that the streams may hold together, in bytes. One body of the largest size always fits.
     pub(super) fn new(connection: Arc<ConnectionState>, max_bodies: usize) -> Arc<Self> {
-        let (open, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (begun, open, calls) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         let max_bodies = max_bodies.max(connection.server().config.max_body);
         let bodies = Semaphore::new(max_bodies.div_ceil(SHARE_UNIT));
-        Arc::new(Self { connection, open, calls, turn: StreamTurn::new(), bodies, held: Mutex::default() })
+        let (turn, begin_until, held) = (StreamTurn::new(), OnceLock::new(), Mutex::default());
+        Arc::new(Self { connection, begun, open, begin_until, calls, turn, bodies, held })
     }
 
     /// Waits until a body of at most `length` bytes has its share of the memory for bodies. A body beyond the server's limit
@@ -209,6 +214,7 @@ pub(super) struct OpenStream {
 
 impl OpenStream {
     pub(super) fn new(streams: &Arc<Streams>) -> Self {
+        streams.begun.fetch_add(1, Ordering::Relaxed);
         streams.open.fetch_add(1, Ordering::SeqCst);
         Self { streams: Arc::clone(streams), held: None, _reservation: Reservation::default() }
     }
