@@ -13,6 +13,8 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use axum::routing::{any, get, post};
 use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderName, HeaderValue, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use polyserve_async::RequestBody;
@@ -62,19 +64,147 @@ fn bodies_stream_both_ways() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(3, 0, 0));
 }
 
-/// Regression test: an answer that ends with its connection was not counted, if its end came after its last piece.
+/// Regression test: an answer that ends with its connection was not counted, if its end came after its last piece. To a client of HTTP/1.0
+/// that asked to keep its connection, it said `keep-alive`.
 #[test]
 fn an_answer_that_ends_with_the_connection_is_counted() {
-    let (by_hand, sender) = by_hand();
-    let running = serve(by_hand, |_| ());
-    let mut raw = Raw::new(running.local_addr());
-    raw.send("GET /by-hand HTTP/1.0\r\n\r\n");
-    sender.send("first").expect("it is wanted");
-    raw.until("first");
-    drop(sender);
-    let mut rest = Vec::new();
-    raw.stream.read_to_end(&mut rest).expect("it ends");
-    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
+    for fields in ["", "Connection: keep-alive\r\n"] {
+        let (by_hand, sender) = by_hand();
+        let running = serve(by_hand, |_| ());
+        let mut raw = Raw::new(running.local_addr());
+        raw.send(&format!("GET /by-hand HTTP/1.0\r\n{fields}\r\n"));
+        sender.send("first").expect("it is wanted");
+        raw.until("first");
+        drop(sender);
+        raw.stream.read_to_end(&mut raw.received).expect("it ends");
+        let answer = raw.text();
+        assert!(answer.contains("connection: close\r\n") && !answer.contains("keep-alive"), "{answer}");
+        assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
+    }
+}
+
+/// Header fields of an answer.
+type Fields<'a> = &'a [(HeaderName, &'static str)];
+
+/// Regression test: a `Content-Length` of the service was sent even if its body had another length, so the client took the rest for the
+/// next answer. One that is no number, or that comes twice or with `Transfer-Encoding`, ended the connection without an answer.
+#[test]
+fn the_length_of_an_answer_is_that_of_its_body() {
+    let answer = |fields: Fields<'_>, is_stream: bool| {
+        let fields: Vec<_> =
+            fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect();
+        move || {
+            let mut response = Response::new(match is_stream {
+                true => Body::new(Unsized::from("hello world")),
+                false => Body::from("hello world"),
+            });
+            fields.iter().for_each(|(name, value)| {
+                response.headers_mut().append(name, value.clone());
+            });
+            ready(response)
+        }
+    };
+    let cases: &[(Fields<'_>, Option<&str>)] = &[
+        (&[(CONTENT_LENGTH, "5")], Some("11")),
+        (&[(CONTENT_LENGTH, "20")], Some("11")),
+        (&[(CONTENT_LENGTH, "abc")], Some("11")),
+        (&[(CONTENT_LENGTH, "11"), (CONTENT_LENGTH, "12")], Some("11")),
+        (&[(CONTENT_LENGTH, "11"), (TRANSFER_ENCODING, "chunked")], Some("11")),
+        (&[(TRANSFER_ENCODING, "gzip")], Some("11")),
+    ];
+    let streams: &[(Fields<'_>, Option<&str>)] = &[
+        (&[(CONTENT_LENGTH, "11")], Some("11")),
+        (&[(CONTENT_LENGTH, "abc")], None),
+        (&[(CONTENT_LENGTH, "+11")], None),
+        (&[(CONTENT_LENGTH, "11"), (CONTENT_LENGTH, "12")], None),
+        (&[(CONTENT_LENGTH, "11"), (TRANSFER_ENCODING, "chunked")], Some("11")),
+        (&[(TRANSFER_ENCODING, "gzip")], None),
+    ];
+    for (is_stream, cases) in [(false, cases), (true, streams)] {
+        for (fields, length) in cases {
+            let running = serve(Router::new().route("/", any(answer(fields, is_stream))), |_| ());
+            let mut client = client(&running).of_any_server(); // a small body may be chunked
+            for _ in 0..2 {
+                let answer = client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200);
+                assert_eq!((answer.text().as_str(), answer.header("content-length")), ("hello world", *length));
+                assert_eq!(answer.header("transfer-encoding"), length.is_none().then_some("chunked"), "{fields:?}");
+            }
+            for _ in 0..2 {
+                client.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").expect("it takes it");
+                assert_eq!(client.receive_head().expect("an answer").status, 200, "{fields:?}");
+            }
+        }
+    }
+}
+
+/// A body that does not tell its length.
+struct Unsized(Option<Bytes>);
+
+impl From<&'static str> for Unsized {
+    fn from(text: &'static str) -> Self {
+        Self(Some(Bytes::from_static(text.as_bytes())))
+    }
+}
+
+impl http_body::Body for Unsized {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// Regression test: an answer that did not wait for the body said nothing, and then the connection was closed, with the next request unread.
+#[test]
+fn an_answer_before_the_body_announces_the_close() {
+    let running = serve(Router::new().route("/x", post(|| async { "ok" })), |_| ());
+    for (request, must_stay) in [
+        (&["POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"][..], true),
+        (&["POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"], false),
+        (&["POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n"], false),
+        (&["POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "hello"], false),
+        (&["PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "hello"], false),
+    ] {
+        let mut client = client(&running);
+        client.send(request[0].as_bytes()).expect("it takes it");
+        let answer = request[1..].iter().fold(None, |before, part| {
+            let answer = before.or_else(|| client.receive().ok());
+            let _ = client.send(part.as_bytes()); // the connection may be closed
+            answer
+        });
+        let _ = client.send(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = answer.unwrap_or_else(|| client.receive().expect("an answer"));
+        match answer.is_last() {
+            true => assert!(!must_stay, "{request:?}"),
+            false => drop(client.expect(405)),
+        }
+    }
+}
+
+/// A client that has sent all, and reads on, gets the whole stream. A request that comes during the stream is answered after it.
+#[test]
+fn a_stream_goes_on_for_a_client_that_has_sent_all() {
+    for next in ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
+        let (by_hand, sender) = by_hand();
+        let running = serve(by_hand, |_| ());
+        let mut raw = Raw::new(running.local_addr());
+        raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+        sender.send("first").expect("it is wanted");
+        raw.until("first");
+        if next.is_empty() {
+            raw.stream.shutdown(Shutdown::Write).expect("it is connected");
+        } else {
+            raw.send(next);
+        }
+        sender.send("second").expect("it is wanted");
+        raw.until("second");
+        drop(sender);
+        raw.until("0\r\n\r\n");
+        if !next.is_empty() {
+            raw.until("404 Not Found");
+        }
+    }
 }
 
 /// Regression test: a body that its service kept after the answer changed the state of the next request, which then had no limit

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 use http_body::Body as _;
@@ -240,6 +240,7 @@ impl Adapter {
     /// Calls a `tower::Service`, and waits for the head of its answer.
     async fn answer_tower(self, call: TowerCall, parts: Parts, incoming: Incoming) -> Response<AnswerBody> {
         let (state, method) = (&self.connection.server().http, MethodClass::of(&parts.method));
+        let is_head = parts.method == Method::HEAD;
         let has_body = !incoming.is_end_stream();
         let (_, body) = self.request_body(&parts, incoming);
         let _permit = match self.admit(&parts) {
@@ -264,7 +265,7 @@ impl Adapter {
                 self.connection.abandon(response);
                 return self.refuse(upgrade_refused(), HeaderMap::new());
             }
-            Ok(Ok(response)) => return self.respond_stream(response, method),
+            Ok(Ok(response)) => return self.respond_stream(response, method, is_head),
             Ok(Err(error)) => {
                 self.connection.calling(move || service_failed(&state.failures, &*error)).unwrap_or_else(|reply| reply)
             }
@@ -331,8 +332,9 @@ impl Adapter {
     }
 
     /// Makes the response of a `tower::Service`.
-    fn respond_stream(&self, response: Response<BoxBody>, method: MethodClass) -> Response<AnswerBody> {
+    fn respond_stream(&self, response: Response<BoxBody>, method: MethodClass, is_head: bool) -> Response<AnswerBody> {
         let (mut parts, body) = response.into_parts();
+        parts.headers.remove(TRANSFER_ENCODING); // hyper frames the body
         let stream = if matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
             // These have no body, and hyper would send the length of one to HEAD.
             parts.headers.remove(CONTENT_LENGTH);
@@ -347,6 +349,16 @@ impl Adapter {
         let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, stream, Some(method)) else {
             return self.respond(self.connection.server().http.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
+        let length = body.size_hint().exact();
+        // The length of an empty body to HEAD is that of the answer to GET.
+        if length.is_some_and(|length| length > 0 || !is_head) || !has_valid_length(&parts.headers) {
+            parts.headers.remove(CONTENT_LENGTH);
+        }
+        if length.is_none() && !is_head && !body.is_end_stream() && !parts.headers.contains_key(CONTENT_LENGTH) {
+            // To a client of HTTP/1.0 such a body ends with the connection.
+            let mut state = self.connection.state();
+            state.present.is_last |= state.present.is_1_0;
+        }
         let mut response = Response::from_parts(parts, body);
         self.finish(&mut response);
         response
@@ -365,6 +377,14 @@ impl Adapter {
             self.connection.state().begin_sending(response.status(), body.is_large());
         }
     }
+}
+
+/// Whether `Content-Length` comes once and is a number. hyper sends no answer with another one.
+fn has_valid_length(headers: &HeaderMap) -> bool {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let first = lengths.next().and_then(|length| length.to_str().ok());
+    lengths.next().is_none()
+        && first.is_some_and(|first| first.bytes().all(|byte| byte.is_ascii_digit()) && first.parse::<u64>().is_ok())
 }
 
 /// A future of the service. A panic becomes an answer, also one of its destructor. So does the end of its time.

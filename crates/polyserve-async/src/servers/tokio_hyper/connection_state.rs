@@ -550,6 +550,13 @@ impl RequestState {
         (self.present.is_last, self.present.body_is_open) = (true, false);
     }
 
+    /// Notes that the service reads no more of the body, which is not complete. hyper skips a body of known length that it has. Otherwise
+    /// it closes the connection, and the answer says so if it is not made yet.
+    pub(super) fn drop_body(&mut self) {
+        self.reply_early();
+        self.present.is_last |= self.present.body_length == 0 || !self.input.is_between_requests();
+    }
+
     /// Whether the connection has sent as much as its keys are good for.
     pub(super) fn has_worn_keys(&self) -> bool {
         self.output.tls.as_ref().is_some_and(TlsSession::has_worn_keys)

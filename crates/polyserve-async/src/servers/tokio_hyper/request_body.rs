@@ -155,7 +155,7 @@ impl Body for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         if !self.ended {
-            self.note(RequestState::reply_early);
+            self.note(RequestState::drop_body);
             self.note_received(true);
         }
     }
