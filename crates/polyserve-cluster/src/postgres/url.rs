@@ -32,11 +32,16 @@ impl TlsParameters {
     /// Takes the parameters of TLS out of a URL. Their values are paths, in which `%` begins a byte in hexadecimal digits.
     fn take(url: &str) -> (String, Self) {
         let mut parameters = Self::default();
-        let Some((before, query)) = url.split_once('?') else { return (url.to_owned(), parameters) };
+        // A password before the `@` of the authority may have a `?`.
+        let authority = url.find("://").map_or(0, |scheme| scheme + 3);
+        let path = url[authority..].find('/').map_or(url.len(), |path| authority + path);
+        let host = url[authority..path].find('@').map_or(authority, |at| authority + at);
+        let Some((before, query)) = url[host..].split_once('?') else { return (url.to_owned(), parameters) };
+        let before = &url[..host + before.len()];
         let mut rest: Vec<&str> = Vec::new();
         for parameter in query.split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            match name {
+            match &*decoded(name) {
                 "sslmode" => parameters.mode = Some(decoded(value)),
                 "sslrootcert" => parameters.root = Some(decoded(value).into()),
                 "sslcert" => parameters.certificate = Some(decoded(value).into()),
@@ -74,6 +79,13 @@ pub(super) fn parsed(url: &str, tls: Option<EngineTls>) -> Result<DatabaseUrl, C
     };
     let (url, parameters) = TlsParameters::take(url);
     let mut config: Config = url.parse().map_err(invalid)?;
+    // The client also takes `name=value` pairs, in which it would be the one that reads `sslmode`.
+    let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme));
+    if !is_url || config.get_ssl_mode() == SslMode::Require {
+        let what = "the PostgreSQL URL is invalid: it has to be a URL, with each `?` of the password as %3F; an example: \
+                    postgres://user@127.0.0.1:5432/database";
+        return Err(ConnectError::new(what));
+    }
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err(ConnectError::new(
             "the PostgreSQL URL has no host; an example: postgres://user@127.0.0.1:5432/database",
@@ -97,11 +109,11 @@ fn configured(
     let files = EngineTls::from_files(root.as_deref(), certificate.as_deref(), key.as_deref());
     let files = files.map_err(|error| ConnectError::new(format!("the PostgreSQL URL: {error}")))?.unwrap_or_default();
     let tls = EngineTls { ca: files.ca.or(options.ca), identity: files.identity.or(options.identity) };
+    if config.get_ssl_negotiation() == SslNegotiation::Direct {
+        return Err(ConnectError::new("the PostgreSQL URL: sslnegotiation=direct is not supported; leave it out"));
+    }
     let names = match mode.as_deref() {
         None | Some("disable" | "allow" | "prefer") => {
-            if config.get_ssl_negotiation() == SslNegotiation::Direct {
-                return Err(ConnectError::new("the PostgreSQL URL: sslnegotiation=direct needs sslmode=verify-full"));
-            }
             config.ssl_mode(SslMode::Disable);
             return Ok(None);
         }
@@ -151,8 +163,25 @@ mod tests {
             ("?sslmode=verify-full&sslrootcert=%2Fno%2Fsuch%20file", "/no/such file cannot be read"),
             ("?sslmode=require&sslcert=a", "belong together"),
             ("?sslmode=most", "sslmode=most is unknown"),
+            // Regression test: it was dropped.
+            ("?sslmode=require&sslnegotiation=direct", "sslnegotiation=direct"),
+            ("?sslnegotiation=direct", "sslnegotiation=direct"),
         ] {
             let error = of(query).expect_err(query).to_string();
+            assert!(error.contains(why) && error.contains("PostgreSQL") && !error.contains("secret"), "{error}");
+        }
+        // Regression test: the `?` of a password hid `sslmode` from the store, which then did without TLS.
+        for url in ["postgres://app:pa?ss@one/d?sslmode=require", "postgresql://app:p%3F@one/d?%73slmode=require"] {
+            let required = parsed(url, None).expect(url);
+            assert_eq!((required.tls.is_some(), required.config.get_ssl_mode()), (true, SslMode::Require), "{url}");
+        }
+        assert_eq!(parsed("postgres://app:pa?ss@one/d", None).unwrap().config.get_password(), Some(&b"pa?ss"[..]));
+        for (text, why) in [
+            ("host=one user=app password=secret sslmode=require", "is invalid"),
+            ("host=one user=app password=secret", "is invalid"),
+            ("postgres://app:secret/?@one/d?sslmode=require", "is invalid"),
+        ] {
+            let error = parsed(text, None).expect_err(text).to_string();
             assert!(error.contains(why) && error.contains("PostgreSQL") && !error.contains("secret"), "{error}");
         }
         let tls = EngineTls::new("no certificate");
