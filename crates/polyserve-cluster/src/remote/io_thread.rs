@@ -26,6 +26,11 @@ type IoJob<N> = Box<dyn FnOnce(Rc<N>, Permit) + Send>;
 /// An operation of fewer bytes, such as a get, is bounded only in number: large writes do not refuse it.
 const SMALL: usize = 4 * 1_024;
 
+/// The max number of host names that are resolved at the same time, each on a thread of its own, which tokio ends some seconds later. A
+/// lookup that hangs keeps its thread until the system gives it up, 30 s by default with three name servers, and meanwhile the host may be
+/// tried again. So it does not keep the store from the other hosts.
+const MAX_LOOKUPS: usize = 64;
+
 /// A thread with a tokio runtime. Dropping it ends the thread, and answers all operations with [`RepoError::Closed`].
 pub(crate) struct IoThread<N> {
     queue: IoQueue<N>,
@@ -64,9 +69,8 @@ impl<N: 'static> IoThread<N> {
         open: impl FnOnce() -> N + Send + 'static,
     ) -> Result<Self, ConnectError> {
         let cannot = |error| ConnectError::caused("cannot start the I/O thread", error);
-        // A host name is resolved on a thread of its own. One is enough, and tokio ends it after some seconds.
         let mut runtime = Builder::new_current_thread();
-        runtime.enable_all().max_blocking_threads(1);
+        runtime.enable_all().max_blocking_threads(MAX_LOOKUPS);
         let (jobs, queue) = mpsc::channel(limits.max_waiting.get());
         let (stop, stopped) = oneshot::channel();
         let (started, start) = std::sync::mpsc::channel();
@@ -255,7 +259,35 @@ impl<N> Drop for IoThread<N> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use tokio::task::spawn_blocking;
+    use tokio::time::timeout;
+
     use super::*;
+
+    /// Regression test: the lookup of a host name that hung kept the store from all other hosts. The runtime runs each lookup as other work
+    /// that blocks.
+    #[test]
+    fn a_lookup_that_hangs_delays_no_other() {
+        const HANGING: usize = 16;
+        let io = IoThread::start("test", &StoreLimits::default(), || ()).expect("it starts");
+        let answer = io.queue().submit(0, async |_| {
+            let hanging: Vec<_> = (0..HANGING)
+                .map(|_| {
+                    let (release, released) = channel::<()>();
+                    (release, spawn_blocking(move || released.recv()))
+                })
+                .collect();
+            let other = timeout(Duration::from_secs(60), spawn_blocking(|| "found")).await;
+            let (release, hanging): (Vec<_>, Vec<_>) = hanging.into_iter().unzip();
+            assert!(hanging.iter().all(|lookup| !lookup.is_finished()), "they hang");
+            drop(release);
+            Ok(other.is_ok_and(|found| found.is_ok()))
+        });
+        assert!(answer.wait().expect("the thread runs"), "the other lookup waits");
+    }
 
     /// Regression test: large writes that were refused counted for a moment, and refused a get.
     #[test]
