@@ -49,7 +49,7 @@ const MAX_BATCH: usize = 8 << 20;
 const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
 /// The pause between two looks at whether the path of the store still names its directory, and the names in it its files. A store
-/// that was moved goes on for as long, and its writes go to the moved directory. That its log still has a name is seen at each fsync.
+/// that was moved goes on for as long, and its writes go to the moved directory. The log itself is looked at before each write to it.
 pub(crate) const VERIFY_EACH: Duration = Duration::from_secs(1);
 
 /// The pause between two tries to see whether writes succeed again. Clients choose how often they ask.
@@ -284,10 +284,14 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         self.publish(matches!(frame_end, FrameEnd::Stored));
         self.answer(&frame_end);
         self.answer_tries();
-        if self.shared.stopped.get().is_none()
-            && let Err(AppendError::Undone(error) | AppendError::Unknown(error)) = self.compactor.step(&mut self.log)
-        {
-            self.stop(in_general(&error), format!("its log cannot be completed: {error}"));
+        if self.shared.stopped.get().is_none() {
+            match self.compactor.step(&mut self.log) {
+                Ok(()) => {}
+                Err(AppendError::Lost(reason)) => self.stop_if_moved(Err(reason)),
+                Err(AppendError::Undone(error) | AppendError::Unknown(error)) => {
+                    self.stop(in_general(&error), format!("its log cannot be completed: {error}"));
+                }
+            }
         }
     }
 
@@ -392,7 +396,6 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         if matches!(end, FrameEnd::Stored) {
             // A store that takes the lock from now on reads the frame. One that has taken it before may have missed the frame.
             self.verify_lock();
-            self.verify_log();
             if self.shared.stopped.get().is_some() {
                 return FrameEnd::Unknown;
             }
@@ -405,7 +408,8 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
 
     /// Stops all writes if the directory, or a file that the next start needs, is not the store's any more.
     fn verify(&self) {
-        self.stop_if_moved(self.disk.verify(&self.compactor.needed(&self.log)));
+        let mut needed = self.compactor.needed(&self.log);
+        self.stop_if_moved(self.disk.verify().and_then(|()| needed.try_for_each(|file| self.disk.verify_file(file))));
     }
 
     /// Stops all writes if another process may have locked the directory.
@@ -413,16 +417,9 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         self.stop_if_moved(self.disk.verify_lock());
     }
 
-    /// Stops all writes if the log was removed, for example with its directory: the next start would not find the frame.
-    fn verify_log(&self) {
-        if self.log.is_removed() {
-            self.stop_if_moved(Err(format!("the file {} was removed or replaced", self.log.named().0)));
-        }
-    }
-
     fn stop_if_moved(&self, verified: Result<(), String>) {
         if let Err(reason) = verified {
-            self.stop("the directory or a file of the store was moved, removed or replaced", reason);
+            self.stop("the directory or a file of the store was changed, moved, removed or replaced", reason);
         }
     }
 
@@ -450,6 +447,10 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
                 let rejected = NotAppended::new(&error);
                 self.rejected = Some((Instant::now(), rejected.clone()));
                 FrameEnd::Rejected(rejected)
+            }
+            Err(AppendError::Lost(reason)) => {
+                self.stop_if_moved(Err(reason));
+                FrameEnd::NotWritten
             }
             Err(AppendError::Unknown(error)) => {
                 self.stop(in_general(&error), format!("its log cannot be written: {error}"));

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::disk::{Disk, FileId};
+use crate::disk::{Disk, NamedFile};
 use crate::error::OpenError;
 use crate::format::{Change, FRAME_HEADER, HEADER, Kind, Record};
 use crate::log::{INCOMPLETE, SNAPSHOT_FRAME, SnapshotWriter};
@@ -27,8 +27,8 @@ use crate::recovery::{Files, Following, StoreFile, Tolerance, no_records, open_f
 /// What a compaction has done.
 #[derive(Debug, Default)]
 pub(crate) struct Compacted {
-    /// The length of the snapshot, and its file. `None` if there is none, because the compaction was cancelled or failed.
-    pub(crate) snapshot: Option<(u64, FileId)>,
+    /// The snapshot. `None` if there is none, because the compaction was cancelled or failed.
+    pub(crate) snapshot: Option<NamedFile>,
     /// The names of the files that are not needed, and may still be there.
     pub(crate) obsolete: Vec<String>,
     pub(crate) error: Option<OpenError>,
@@ -71,7 +71,7 @@ fn remove_all(disk: &Arc<dyn Disk>, names: &mut Vec<String>) -> Result<(), (Stri
     result.and(disk.sync().map_err(|error| ("the directory".to_owned(), error)))
 }
 
-/// Writes the snapshot with the number `next` from `files`. Returns its length and its file, or `None` if it was cancelled.
+/// Writes the snapshot with the number `next` from `files`. Returns it, or `None` if that was cancelled.
 pub(crate) fn merge(
     disk: &Arc<dyn Disk>,
     files: &Files,
@@ -79,7 +79,7 @@ pub(crate) fn merge(
     next: u64,
     cancelled: &AtomicBool,
     tolerance: &mut Tolerance<'_>,
-) -> Result<Option<(u64, FileId)>, OpenError> {
+) -> Result<Option<NamedFile>, OpenError> {
     let opened = open_files(&**disk, files)?;
     let source = Source { files: &opened, following, cancelled };
     let written = source.last_records(tolerance).and_then(|last| {
@@ -216,7 +216,7 @@ impl Source<'_> {
         (next, bytes): (u64, u64),
         last: &LastRecords,
         tolerance: &mut Tolerance<'_>,
-    ) -> Result<(u64, FileId), OpenError> {
+    ) -> Result<NamedFile, OpenError> {
         let failed = |source| OpenError::io("write", Path::new(&Kind::Snapshot.file_name(next)), source);
         let mut snapshot = SnapshotWriter::create(disk, next, bytes).map_err(failed)?;
         self.for_each_last(last, tolerance, |record| snapshot.push(record))?;

@@ -16,8 +16,7 @@ use polyserve_core::log::LogThrottles;
 
 use crate::commit::report;
 use crate::compaction::{Compacted, compact};
-use crate::disk::{Disk, FileId};
-use crate::format::Kind;
+use crate::disk::{Disk, NamedFile};
 use crate::log::{AppendError, Log};
 use crate::recovery::{Files, Recovered};
 
@@ -30,8 +29,8 @@ pub(crate) struct Compactor {
     /// The least number of bytes of logs for a compaction.
     min_bytes: u64,
     files: Files,
-    /// The name of each file before the present log that the store needs, and the file.
-    complete: Vec<(String, FileId)>,
+    /// The files before the present log that the store needs.
+    complete: Vec<NamedFile>,
     snapshot_bytes: u64,
     /// The bytes of the complete logs.
     complete_bytes: u64,
@@ -82,11 +81,10 @@ impl Compactor {
         self
     }
 
-    /// Returns the names that the next start needs, with the files that must have them. While a compaction runs, which removes
-    /// files, that is the log alone.
-    pub(crate) fn needed(&self, log: &Log) -> Vec<(String, FileId)> {
+    /// Returns the files that the next start needs. While a compaction runs, which removes files, that is the log alone.
+    pub(crate) fn needed<'a>(&'a self, log: &'a Log) -> impl Iterator<Item = &'a NamedFile> {
         let complete = if self.running.is_none() { &*self.complete } else { &[] };
-        complete.iter().cloned().chain([log.named()]).collect()
+        complete.iter().chain([log.named()])
     }
 
     /// Ends a compaction that is complete, or begins one if it is due.
@@ -123,10 +121,9 @@ impl Compactor {
 
     fn begin(&mut self, log: &mut Log) -> Result<(), AppendError> {
         let (complete, bytes) = (self.files.clone(), self.complete_bytes + log.len());
-        let named = log.named();
         self.tried_bytes = bytes;
-        match log.rotate() {
-            Ok(()) => {}
+        let named = match log.rotate() {
+            Ok(named) => named,
             Err(AppendError::Undone(error)) => {
                 report(
                     || polyserve_core::throttled!(of self.failures, warn, %error, "the next log cannot be created, so a compaction is put off"),
@@ -134,7 +131,7 @@ impl Compactor {
                 return Ok(());
             }
             Err(error) => return Err(error),
-        }
+        };
         let next = log.number();
         self.files.logs.push(next);
         self.complete.push(named);
@@ -169,9 +166,9 @@ impl Compactor {
 
     /// Makes the list of files that of the disk. `compacted_bytes` are those of the logs.
     fn note(&mut self, next: u64, compacted_bytes: u64, compacted: Compacted) {
-        if let Some((bytes, file)) = compacted.snapshot {
-            self.complete = vec![(Kind::Snapshot.file_name(next), file)];
-            self.snapshot_bytes = bytes;
+        if let Some(snapshot) = compacted.snapshot {
+            self.snapshot_bytes = snapshot.len;
+            self.complete = vec![snapshot];
             self.files.snapshot = Some(next);
             self.files.logs.retain(|number| *number >= next);
             self.complete_bytes -= compacted_bytes;

@@ -52,13 +52,19 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of bytes that files may still take.
     fn room(&self) -> io::Result<u64>;
 
-    /// Checks that the next start of the store opens this directory and finds `files` by their names, and that no other process may
-    /// lock the directory.
+    /// Checks that the next start of the store opens this directory, and that no other process may lock the directory.
     ///
     /// # Errors
     ///
     /// Returns the reason if it is known that one of these is wrong.
-    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String>;
+    fn verify(&self) -> Result<(), String>;
+
+    /// Checks that the next start of the store finds a file as the store has written it. One system call.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if it is known that the name has no file, another file, or a file of another length.
+    fn verify_file(&self, file: &NamedFile) -> Result<(), String>;
 
     /// Checks that no other process may lock the directory. It costs nothing if the file system locks directories, else two system
     /// calls.
@@ -79,14 +85,22 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId(pub u64, pub u64);
 
+/// A file that the next start needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// The name that it must have.
+    pub name: String,
+    /// The file itself.
+    pub id: FileId,
+    /// Its number of bytes.
+    pub len: u64,
+}
+
 /// An open file.
 #[allow(clippy::len_without_is_empty)]
 pub trait DiskFile: fmt::Debug + Send {
     /// Returns the number of bytes.
     fn len(&self) -> io::Result<u64>;
-
-    /// Returns whether the file has a name. Without one, no later start finds it.
-    fn has_name(&self) -> io::Result<bool>;
 
     /// Returns what tells the file from all others.
     fn id(&self) -> io::Result<FileId>;
@@ -409,7 +423,7 @@ impl Disk for Directory {
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String> {
+    fn verify(&self) -> Result<(), String> {
         let path = self.path.display();
         let own = fstat(&self.handle).map_err(|error| format!("the directory {path} cannot be looked at: {error}"))?;
         match stat(&self.path) {
@@ -421,14 +435,20 @@ impl Disk for Directory {
             // Nothing is known, for example because a directory above must not be searched any more.
             Err(_) => {}
         }
-        for (name, id) in files {
-            match statat(&self.handle, name.as_str(), AtFlags::empty()) {
-                Ok(found) if id_of(&found) != *id => return Err(format!("the file {name} in {path} was replaced")),
-                Err(Errno::NOENT) => return Err(format!("the file {name} in {path} was removed")),
-                _ => {}
-            }
-        }
         self.verify_lock()
+    }
+
+    fn verify_file(&self, NamedFile { name, id, len }: &NamedFile) -> Result<(), String> {
+        let what = match statat(&self.handle, name.as_str(), AtFlags::empty()) {
+            Ok(found) if id_of(&found) != *id => "was replaced".to_owned(),
+            Ok(found) if found.st_size.cast_unsigned() != *len => {
+                format!("has {} bytes and not {len}: another program has written it", found.st_size)
+            }
+            Err(Errno::NOENT) => "was removed".to_owned(),
+            // Nothing is known if there is another error.
+            _ => return Ok(()),
+        };
+        Err(format!("the file {name} in {} {what}", self.path.display()))
     }
 
     fn verify_lock(&self) -> Result<(), String> {
@@ -460,10 +480,6 @@ impl Disk for Directory {
 impl DiskFile for File {
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
-    }
-
-    fn has_name(&self) -> io::Result<bool> {
-        Ok(fstat(self)?.st_nlink > 0)
     }
 
     fn id(&self) -> io::Result<FileId> {

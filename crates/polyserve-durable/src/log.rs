@@ -5,9 +5,10 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::mem;
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile, FileId};
+use crate::disk::{Disk, DiskFile, NamedFile};
 use crate::format::{FileHeader, FrameBuffer, HEADER, Kind};
 use crate::mistakes::unless;
 
@@ -24,6 +25,8 @@ fn salt() -> u32 {
 pub(crate) enum AppendError {
     /// Nothing was appended, and the log is as it was before.
     Undone(io::Error),
+    /// Nothing was appended: another program has removed, replaced or changed the log. It must not be used any more.
+    Lost(String),
     /// It is unknown what is on the disk. The log must not be used any more.
     Unknown(io::Error),
 }
@@ -33,10 +36,9 @@ pub(crate) enum AppendError {
 pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
-    id: FileId,
+    /// Its length is the offset behind the last frame.
+    named: NamedFile,
     header: FileHeader,
-    /// The offset behind the last frame.
-    end: u64,
     next_frame: u64,
 }
 
@@ -44,12 +46,13 @@ impl Log {
     /// Creates the log with this number. Its name and its header are durable before this returns.
     pub(crate) fn create(disk: &Arc<dyn Disk>, number: u64) -> io::Result<Self> {
         let header = FileHeader::new(Kind::Log, number, salt());
-        let mut file = disk.create(&Kind::Log.file_name(number))?;
+        let name = Kind::Log.file_name(number);
+        let mut file = disk.create(&name)?;
         file.write_all_at(&header.encode(), 0)?;
         unless!(NoHeaderSync, file.sync()?);
         unless!(NoLogNameSync, disk.sync()?);
-        let id = file.id()?;
-        Ok(Self { disk: Arc::clone(disk), file, id, header, end: HEADER as u64, next_frame: 1 })
+        let named = NamedFile { name, id: file.id()?, len: HEADER as u64 };
+        Ok(Self { disk: Arc::clone(disk), file, named, header, next_frame: 1 })
     }
 
     /// Goes on with a log that was read to its end. Cuts what stands behind its last frame.
@@ -64,8 +67,8 @@ impl Log {
             file.sync()?;
         }
         unless!(NoNameSyncAtOpen, disk.sync()?);
-        let id = file.id()?;
-        Ok(Self { disk: Arc::clone(disk), file, id, header, end, next_frame })
+        let named = NamedFile { name: Kind::Log.file_name(header.number), id: file.id()?, len: end };
+        Ok(Self { disk: Arc::clone(disk), file, named, header, next_frame })
     }
 
     /// Returns the number of the log.
@@ -73,34 +76,35 @@ impl Log {
         self.header.number
     }
 
-    /// Returns the name that the log must have, and its file.
-    pub(crate) fn named(&self) -> (String, FileId) {
-        (Kind::Log.file_name(self.number()), self.id)
-    }
-
-    /// Returns whether it is known that the file has lost its name: the next start cannot find it. One system call.
-    pub(crate) fn is_removed(&self) -> bool {
-        self.file.has_name().is_ok_and(|has_name| !has_name)
+    /// Returns the file that the next start has to find.
+    pub(crate) fn named(&self) -> &NamedFile {
+        &self.named
     }
 
     /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
-        self.end
+        self.named.len
     }
 
     /// Writes a frame and syncs it.
     pub(crate) fn append(&mut self, frame: &mut FrameBuffer) -> Result<(), AppendError> {
         let written = self.write(frame)?;
         unless!(NoFrameSync, self.file.sync().map_err(AppendError::Unknown)?);
-        self.end += written;
+        self.named.len += written;
         self.next_frame += 1;
         Ok(())
+    }
+
+    /// Checks that the next start finds the log with all its frames. A frame behind a log that was cut would be read by no start.
+    fn verify(&self) -> Result<(), AppendError> {
+        self.disk.verify_file(&self.named).map_err(AppendError::Lost)
     }
 
     /// Writes a frame behind the last one. If that fails, it is cut off. Returns its length.
     fn write(&mut self, frame: &mut FrameBuffer) -> Result<u64, AppendError> {
         let bytes = frame.seal(self.header.salt, self.next_frame);
-        match self.file.write_all_at(bytes, self.end) {
+        self.verify()?;
+        match self.file.write_all_at(bytes, self.len()) {
             Ok(()) => Ok(bytes.len() as u64),
             Err(error) => match self.cut() {
                 Ok(()) => Err(AppendError::Undone(error)),
@@ -115,14 +119,15 @@ impl Log {
     /// Cuts off what stands behind the last frame. The cut is durable before this returns: a frame that was written whole before
     /// its error would be read after a crash.
     fn cut(&mut self) -> io::Result<()> {
-        unless!(NoCut, self.file.set_len(self.end)?);
+        unless!(NoCut, self.file.set_len(self.named.len)?);
         unless!(NoCutSync, self.file.sync()?);
         Ok(())
     }
 
     /// Tries whether the disk takes this number of bytes more. The log is as it was before.
     pub(crate) fn try_room(&mut self, bytes: usize) -> Result<(), AppendError> {
-        let written = self.file.write_all_at(&vec![0; bytes], self.end);
+        self.verify()?;
+        let written = self.file.write_all_at(&vec![0; bytes], self.len());
         self.cut().map_err(AppendError::Unknown)?;
         written.map_err(AppendError::Undone)
     }
@@ -131,22 +136,23 @@ impl Log {
     ///
     /// The next log is durable before the old one gets its end, and has no frame before the end is durable. So a log with an end
     /// has a successor, and a log without one has none with a frame.
-    pub(crate) fn rotate(&mut self) -> Result<(), AppendError> {
+    ///
+    /// Returns the old log.
+    pub(crate) fn rotate(&mut self) -> Result<NamedFile, AppendError> {
         let disk = Arc::clone(&self.disk);
         let number = self.number() + 1;
         let next = Self::create(&disk, number).map_err(AppendError::Undone).and_then(|next| {
-            self.write(&mut FrameBuffer::new())?;
+            self.named.len += self.write(&mut FrameBuffer::new())?;
             Ok(next)
         });
         match next {
             Ok(next) => {
                 unless!(NoEndSync, self.file.sync().map_err(AppendError::Unknown)?);
-                *self = next;
-                Ok(())
+                Ok(mem::replace(self, next).named)
             }
             Err(error) => {
                 // A start removes it too: it has no frame. If the old log may have its end, it must stay.
-                if matches!(error, AppendError::Undone(_)) {
+                if !matches!(error, AppendError::Unknown(_)) {
                     let _ = disk.remove(&Kind::Log.file_name(number));
                 }
                 Err(error)
@@ -205,9 +211,8 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Completes the snapshot: it is durable under its name before this returns. Returns its length, and its
-    /// file.
-    pub(crate) fn finish(mut self) -> io::Result<(u64, FileId)> {
+    /// Completes the snapshot: it is durable under its name before this returns.
+    pub(crate) fn finish(mut self) -> io::Result<NamedFile> {
         if !self.frame.is_empty() {
             self.write_frame()?;
         }
@@ -217,6 +222,6 @@ impl SnapshotWriter {
         let name = Kind::Snapshot.file_name(self.header.number);
         self.disk.rename(&(name.clone() + INCOMPLETE), &name)?;
         unless!(NoSnapshotNameSync, self.disk.sync()?);
-        Ok((self.end, self.file.id()?))
+        Ok(NamedFile { name, id: self.file.id()?, len: self.end })
     }
 }

@@ -15,7 +15,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile, FileId};
+use crate::disk::{Disk, DiskFile, NamedFile};
 use crate::error::{Damage, OpenError};
 use crate::format::{FileHeader, HEADER, Kind, NoFileHeader};
 use crate::log::{INCOMPLETE, Log};
@@ -327,7 +327,7 @@ pub(crate) struct Recovered {
     pub(crate) log: Log,
     pub(crate) files: Files,
     /// The name of each file before the last log, and the file.
-    pub(crate) complete: Vec<(String, FileId)>,
+    pub(crate) complete: Vec<NamedFile>,
     /// The bytes of the snapshot.
     pub(crate) snapshot_bytes: u64,
     /// The bytes of all logs but the last.
@@ -370,8 +370,11 @@ pub(crate) fn recover(
         read.filter_map(|(_, extent)| extent.as_ref()).map(|extent| extent.end).sum()
     };
     let (snapshot_bytes, complete_bytes) = (bytes(Kind::Snapshot), bytes(Kind::Log));
-    let complete = opened.iter().map(|file| Ok((file.name.clone(), file.file.id().map_err(file.failed("look at"))?)));
-    let complete = complete.collect::<Result<_, OpenError>>()?;
+    let named = |file: &StoreFile| -> Result<NamedFile, OpenError> {
+        let (id, len) = file.file.id().and_then(|id| Ok((id, file.file.len()?))).map_err(file.failed("look at"))?;
+        Ok(NamedFile { name: file.name.clone(), id, len })
+    };
+    let complete = opened.iter().map(named).collect::<Result<_, OpenError>>()?;
     let (log, torn) = match last {
         Some((StoreFile { name, file, .. }, Some(extent))) => {
             let log = Log::reopen(disk, file, extent.header, (extent.end, extent.next_frame));

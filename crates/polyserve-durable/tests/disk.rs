@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use polyserve_conformance::engine::{Connector, EngineControl, EngineSubject};
 use polyserve_conformance::engine_conformance;
 use polyserve_core::{Entity, EntityRepo as _, Put, RepoError};
-use polyserve_durable::disk::{Directory, Disk, DiskFile, FileId};
+use polyserve_durable::disk::{Directory, Disk, DiskFile, FileId, NamedFile};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 
@@ -297,8 +297,12 @@ impl Disk for FaultyDisk {
         self.directory.room()
     }
 
-    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String> {
-        self.directory.verify(files)
+    fn verify(&self) -> Result<(), String> {
+        self.directory.verify()
+    }
+
+    fn verify_file(&self, file: &NamedFile) -> Result<(), String> {
+        self.directory.verify_file(file)
     }
 
     fn verify_lock(&self) -> Result<(), String> {
@@ -318,10 +322,6 @@ impl DiskFile for FaultyFile {
     fn len(&self) -> io::Result<u64> {
         self.faults.pass()?;
         self.file.len()
-    }
-
-    fn has_name(&self) -> io::Result<bool> {
-        self.file.has_name()
     }
 
     fn id(&self) -> io::Result<FileId> {

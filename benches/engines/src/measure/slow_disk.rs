@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use polyserve_durable::disk::{Directory, Disk, DiskFile, FileId};
+use polyserve_durable::disk::{Directory, Disk, DiskFile, FileId, NamedFile};
 
 use crate::Failure;
 
@@ -62,8 +62,12 @@ impl Disk for SlowDisk {
         self.0.room()
     }
 
-    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String> {
-        self.0.verify(files)
+    fn verify(&self) -> Result<(), String> {
+        self.0.verify()
+    }
+
+    fn verify_file(&self, file: &NamedFile) -> Result<(), String> {
+        self.0.verify_file(file)
     }
 
     fn verify_lock(&self) -> Result<(), String> {

@@ -61,7 +61,7 @@ fn the_lock_file_is_enough() {
         assert!(matches!(Directory::lock_to_read_by(&root, refused), Err(OpenError::InUse { .. })));
     }
     store.verify_lock().unwrap();
-    store.verify(&[]).unwrap();
+    store.verify().unwrap();
     drop(store);
     let check = Directory::lock_to_read_by(&root, refused).unwrap();
     assert!(matches!(Directory::lock_by(&root, refused), Err(OpenError::InUse { .. })));

@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::disk::{Disk, DiskFile, FileId};
+use crate::disk::{Disk, DiskFile, FileId, NamedFile};
 
 /// What the disk does instead of what it was asked to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -362,14 +362,14 @@ impl Disk for SimulatedDisk {
         Ok(lock(&self.0).room() as u64)
     }
 
-    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String> {
+    fn verify(&self) -> Result<(), String> {
+        self.verify_lock()
+    }
+
+    fn verify_file(&self, NamedFile { name, id, len }: &NamedFile) -> Result<(), String> {
         let state = lock(&self.0);
-        let is_named =
-            |(name, id): &&(String, FileId)| state.live.get(name).map(|content| id_of(*content)) == Some(*id);
-        files
-            .iter()
-            .find(|file| !is_named(file))
-            .map_or(Ok(()), |(name, _)| Err(format!("{name} was removed or replaced")))
+        let found = state.live.get(name).map(|content| (id_of(*content), state.contents[*content].live.len() as u64));
+        if found == Some((*id, *len)) { Ok(()) } else { Err(format!("{name} was changed: {found:?}")) }
     }
 
     fn verify_lock(&self) -> Result<(), String> {
@@ -404,10 +404,6 @@ impl SimulatedFile {
 impl DiskFile for SimulatedFile {
     fn len(&self) -> io::Result<u64> {
         self.call(|content, _, _| Ok(content.live.len() as u64))
-    }
-
-    fn has_name(&self) -> io::Result<bool> {
-        Ok(lock(&self.0.0).live.values().any(|content| *content == self.1))
     }
 
     fn id(&self) -> io::Result<FileId> {
