@@ -105,25 +105,29 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Reads the files from `first` on, and calls `on_record` with the file, each record, its offset and its bytes.
+    /// Reads the files from `first` on, and calls `on_record` with the file, each record, its offset and its bytes. What is no record
+    /// ends its frame, and is damage.
     fn for_each(
         self,
         first: usize,
         tolerance: &mut Tolerance<'_>,
         mut on_record: impl FnMut(&StoreFile, Record<'_>, u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), OpenError> {
-        let read = read_files(&self.files[first..], self.following, tolerance, |file, frame| {
+        let mut damage = Vec::new();
+        read_files(&self.files[first..], self.following, tolerance, |file, frame| {
             if self.cancelled.load(Ordering::Relaxed) {
                 return Err(file.failed("read")(io::ErrorKind::Interrupted.into()));
             }
             let result =
                 frame.for_each(|record, offset, length| on_record(file, record, offset, frame.bytes(offset, length)));
-            result.map_err(|error| match error {
-                Some(error) => file.failed("copy")(error),
-                None => no_records(&file.name, frame.offset),
-            })
-        });
-        read.map(drop)
+            match result {
+                Err(Some(error)) => return Err(file.failed("copy")(error)),
+                Err(None) => damage.push(no_records(&file.name, frame.offset)),
+                Ok(()) => {}
+            }
+            Ok(())
+        })?;
+        damage.into_iter().try_for_each(|damage| tolerance.accept(damage))
     }
 
     /// Returns the place of the last record of each id in the logs.

@@ -240,7 +240,7 @@ pub(crate) fn load<R: EntityRepo<E>, E: Identifiable>(
     let recovered = recover(disk, |file, frame| {
         records += u64::from(frame.records);
         let applied = frame.for_each(|record, offset, _| apply(&memory, file, record, offset));
-        applied.map_err(|error| error.unwrap_or_else(|| no_records(file, frame.offset)))
+        applied.map_err(|error| error.unwrap_or_else(|| OpenError::Damaged(no_records(file, frame.offset))))
     })?;
     let entities = memory.len().wait().map_err(OpenError::Memory)?;
     if let Some(TornTail { file, offset, bytes }) = &recovered.torn {

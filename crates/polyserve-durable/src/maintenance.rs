@@ -96,11 +96,7 @@ pub(crate) fn check_on(disk: &dyn Disk) -> Result<StoreReport, OpenError> {
         }
         Ok(())
     })?;
-    for error in no_record_frames {
-        if let OpenError::Damaged(damage) = error {
-            tolerance.accept(damage)?;
-        }
-    }
+    no_record_frames.into_iter().try_for_each(|damage| tolerance.accept(damage))?;
     report.files = opened.len() as u64;
     for (file, extent) in opened.iter().zip(extents) {
         match extent {

@@ -410,7 +410,7 @@ fn lost_log(name: &str) -> OpenError {
     OpenError::io("find the records of", Path::new(name), io::Error::new(io::ErrorKind::NotFound, reason))
 }
 
-/// Returns the error of a frame with a right checksum that has no records.
-pub(crate) fn no_records(name: &str, offset: u64) -> OpenError {
-    OpenError::Damaged(Damage::new(name, offset, "the bytes of the frame are no records"))
+/// Returns the damage of a frame with a right checksum that has no records.
+pub(crate) fn no_records(name: &str, offset: u64) -> Damage {
+    Damage::new(name, offset, "the bytes of the frame are no records")
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use polyserve_core::Entity;
 use polyserve_memory::StdMutex;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -10,10 +11,10 @@ use super::disk::{Faults, SimulatedDisk};
 use super::{Stored, batch, open, stored};
 use crate::disk::Disk;
 use crate::error::Damage;
-use crate::format::{FRAME_HEADER, Kind};
+use crate::format::{FRAME_HEADER, FrameBuffer, Kind};
 use crate::maintenance::repair_on;
-use crate::record::apply;
-use crate::recovery::{Files, Following, Tolerance, open_files, read_files};
+use crate::record::{apply, put_record};
+use crate::recovery::{Files, Following, Tolerance, open_files, read_files, recover};
 
 /// A store of a snapshot and a log, its files, and its states after each frame of the last log.
 fn damaged_store() -> (SimulatedDisk, Vec<String>, Vec<Stored>) {
@@ -88,6 +89,28 @@ fn rotten_bytes_are_refused_and_repaired() {
     }
     assert!(refused > 100, "{refused} of the bytes are refused");
     assert_eq!(stored(&open(&disk).unwrap().1), *last);
+}
+
+/// Regression test: a check listed a frame with a right checksum and without records, and no repair got past it.
+#[test]
+fn a_frame_without_records_is_repaired() {
+    let (disk, names, mut states) = damaged_store();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut log = recover(&shared, |_, _| Ok(())).unwrap().log;
+    let record = |id| put_record(&Entity::new(id, "behind", 0.5)).unwrap();
+    let mut frame = FrameBuffer::new();
+    let mut append = |records: &[&[u8]]| {
+        frame.clear();
+        records.iter().for_each(|record| _ = frame.push(record));
+        log.append(&mut frame).unwrap();
+    };
+    append(&[b"no record"]);
+    append(&[&record(0)]);
+    let state = states.last_mut().unwrap();
+    state.insert(0, "behind".to_owned());
+    assert!(open(&disk).is_err_and(|why| why.contains("are no records")));
+    let damage = repaired(&disk, state, names.len());
+    assert_eq!(damage.len(), 1, "{damage:?}");
 }
 
 /// The salt and the checksum of a header are rotten, so no frame of the file can be checked. The repair states so.
