@@ -22,7 +22,7 @@ use std::mem;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use polyserve_core::figures::{DURATION_BOUNDS, FigureValue, Histogram, StoreFigu
 use polyserve_core::log::LogThrottles;
 use polyserve_core::mailbox::Mailbox;
 use polyserve_core::panics::drop_payload;
+use polyserve_core::sync::lock;
 use polyserve_core::{
     Completer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, Shown, Visit,
 };
@@ -133,6 +134,8 @@ pub(crate) struct Shared {
     pub(crate) stopped: OnceLock<WritesStopped>,
     /// Whether the last append failed and was undone. The next one may succeed.
     pub(crate) is_rejecting: AtomicBool,
+    /// When the directory was last looked at for a status.
+    pub(crate) answered_try: Mutex<Option<Instant>>,
     /// The bytes of all writes in the queue.
     pub(crate) queued: AtomicU64,
     /// The throttles of what the store logs.
@@ -163,6 +166,7 @@ impl Shared {
         Self {
             stopped: OnceLock::new(),
             is_rejecting: AtomicBool::new(false),
+            answered_try: Mutex::new(None),
             queued: AtomicU64::new(0),
             failures: LogThrottles::default(),
             sync_times: Histogram::new(&DURATION_BOUNDS),
@@ -467,6 +471,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         }
         if self.shared.stopped.get().is_none() {
             self.verify();
+            *lock(&self.shared.answered_try) = Some(Instant::now());
         }
         let is_due = self.rejected.as_ref().is_some_and(|(at, _)| at.elapsed() >= TRY_EACH);
         if is_due && self.shared.stopped.get().is_none() {

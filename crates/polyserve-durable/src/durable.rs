@@ -5,14 +5,15 @@ use std::fs;
 use std::future::ready;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use polyserve_core::figures::StoreFigures;
 use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::stack::FOR_ANY_VALUE;
+use polyserve_core::sync::lock;
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed, RepoAnswer,
     RepoError, ScanPage, ScanVisit, Visit, promise,
@@ -110,8 +111,6 @@ pub struct Durable<R, E: Identifiable = Entity> {
     mailbox: Arc<Mailbox<Write<E>>>,
     shared: Arc<Shared>,
     queue_bytes: u64,
-    /// When a status is to verify the place of the directory again.
-    next_verification: Mutex<Instant>,
     recovery: Recovery,
     thread: Option<JoinHandle<()>>,
     /// The directory to remove when the store is dropped.
@@ -172,7 +171,6 @@ impl<R: EntityRepo<E>, E: Identifiable> Durable<R, E> {
             mailbox,
             shared,
             queue_bytes: options.queue_bytes,
-            next_verification: Mutex::new(Instant::now()),
             recovery,
             thread,
             temporary: None,
@@ -297,20 +295,16 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
         self.memory.scan(after, limit, visit)
     }
 
-    /// At most once a second, the thread of the log looks at the directory: it must still be the store's. If the last write found
-    /// no room, that thread also tries to write, at most once a second. Otherwise the answer costs no system call.
+    /// If the last look is a second ago, the thread of the log looks at the directory: it must still be the store's. If the last write
+    /// found no room, that thread also tries to write, at most once a second. Otherwise the answer costs no system call. While that
+    /// thread waits for the disk, and has not looked for a second, no status is answered.
     fn status(&self) -> RepoAnswer<()> {
         if let Some(stopped) = self.shared.stopped.get() {
             return Answer::Now(Err(stopped.to_repo_error()));
         }
-        let now = Instant::now();
-        let mut next = self.next_verification.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = *next <= now;
-        if is_due {
-            *next = now + VERIFY_EACH;
-        }
-        drop(next);
-        if !is_due && !self.shared.is_rejecting.load(Ordering::Relaxed) {
+        let answered = *lock(&self.shared.answered_try);
+        let is_fresh = answered.is_some_and(|answered| answered.elapsed() < VERIFY_EACH);
+        if is_fresh && !self.shared.is_rejecting.load(Ordering::Relaxed) {
             return Answer::Now(Ok(()));
         }
         let (reply, answer) = promise(Err(RepoError::Closed));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_conformance::engine::{Connector, EngineControl, EngineSubject};
 use polyserve_conformance::engine_conformance;
-use polyserve_core::{Entity, EntityRepo as _, Put, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo as _, Put, RepoError};
 use polyserve_durable::disk::{Directory, Disk, DiskFile, FileId, NamedFile};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
@@ -213,6 +213,21 @@ fn questions_for_the_status_of_a_full_store_share_a_try() {
     }
     let (tries, seconds) = (writes() - before, begin.elapsed().as_secs());
     assert!(tries <= seconds, "{tries} tries in {seconds} s");
+}
+
+/// Regression test: while the disk hung, a status that came less than a second after another one was good.
+#[test]
+fn no_status_of_a_disk_that_hangs_is_good() {
+    let disk = ControlledDisk::new();
+    let store = disk.open();
+    disk.change(|state| state.hangs = true);
+    let put = store.put(Entity::new(1, "text", 0.5));
+    let questions: Vec<_> = (0..3).map(|_| store.status()).collect();
+    let waiting = questions.iter().filter(|answer| matches!(answer, Answer::Later(_))).count();
+    disk.change(|state| state.hangs = false);
+    assert_eq!(waiting, questions.len());
+    assert_eq!(put.wait().unwrap(), Put::Created);
+    questions.into_iter().for_each(|answer| answer.wait().unwrap());
 }
 
 /// A failed fsync, also that of a cut, stops all writes, and the status is that of a write.
