@@ -19,7 +19,9 @@
 //!   are answered, `status` fails, most writes are certainly not done, and the server keeps connections for other programs.
 //! * The statements of a connection are prepared. A connection through a pooler, such as PgBouncer, uses unnamed statements:
 //!   one that pools transactions passes each to any of its servers, and these know the names of other clients' statements.
-//!   Such a connection has no `statement_timeout` and no `lock_timeout`. Set them for the user if statements may wait for locks.
+//!   Such a connection has no `statement_timeout` and no `lock_timeout`. Set them for the user if statements may wait for locks. It is
+//!   refused if `client_min_messages` hides warnings, by which the server tells that it has not waited for a standby. Other
+//!   connections set that.
 //! * When a store opens, it looks at the columns, the key, the rules and the persistence of its table, and at the encoding of the
 //!   database: see [`PostgresOptions::table`]. It logs rights that writes lack. It needs PostgreSQL 12 or later.
 //! * `status` inserts no row. So it sees a standby, a missing right and a server that is away, and it does not see a disk that is

@@ -19,6 +19,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_lite::future::poll_once;
 use polyserve_core::{Put, Removed};
 use rustls::ClientConfig;
 use tokio::net::lookup_host;
@@ -29,7 +30,7 @@ use tokio_postgres::{Client, Config, Error, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{classify, has_no_server, is_forgotten, not_open, severity};
-use super::session::{PoolSession, QUERIES, Query, Ran, ServerAddress, SessionPlace, drive, is_direct, queries};
+use super::session::{PoolSession, QUERIES, Query, Ran, ServerAddress, SessionPlace, drive, queries, route};
 use super::table;
 use crate::error::{EngineFailure, Source};
 use crate::limits::StoreLimits;
@@ -188,13 +189,20 @@ impl SessionPool {
         let mut session = PoolSession { client, prepared: OnceCell::new(), is_direct: false, place };
         let query = Query::Get;
         let mut ran = Ran::default();
-        let (is_fit, is_direct, found) = tokio::join!(
+        let (is_fit, route, found) = tokio::join!(
             self.check_table(&session.client),
-            is_direct(&session.client, self.tls.is_some()),
+            route(&session.client, self.tls.is_some()),
             session.run(query, &self.queries[query as usize], &[""], &mut ran)
         );
         is_fit?;
-        session.is_direct = is_direct.map_err(not_open)?;
+        let route = route.map_err(not_open)?;
+        session.is_direct = route.is_direct;
+        if route.hides_warnings && !route.is_direct {
+            // A setting of a connection of the pooler would be one of its other clients too.
+            let why = "client_min_messages hides warnings, so the store cannot tell whether a standby has a write; it has to be warning \
+                       or lower: ALTER ROLE name SET client_min_messages = warning";
+            return Err(EngineFailure::Rejected(why.into()));
+        }
         match found {
             Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
                 let columns = r#"(id text COLLATE "C" PRIMARY KEY, value text NOT NULL)"#;
@@ -205,13 +213,17 @@ impl SessionPool {
         }
         let session = Rc::new(session);
         if session.is_direct {
-            let (session, queries, timeout) = (Rc::clone(&session), Rc::clone(&self.queries), self.timeout);
-            spawn_local(async move {
+            let (prepared, queries, timeout) = (Rc::clone(&session), Rc::clone(&self.queries), self.timeout);
+            let mut preparing = Box::pin(async move {
                 // Without prepared statements, a session serves more slowly.
-                if let Err(error) = session.prepare(&queries, timeout).await {
+                if let Err(error) = prepared.prepare(&queries, timeout).await {
                     tracing::debug!(error = &error as &dyn std::error::Error, "statements cannot be prepared");
                 }
             });
+            // The settings are sent before the first statement of an operation.
+            if poll_once(&mut preparing).await.is_none() {
+                spawn_local(preparing);
+            }
         }
         Ok(session)
     }

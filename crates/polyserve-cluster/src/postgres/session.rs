@@ -197,13 +197,17 @@ impl PoolSession {
         }
     }
 
-    /// Prepares all statements in one round trip.
+    /// Prepares all statements in one round trip, and sets what a session needs. The settings are sent when this is polled first, so they
+    /// hold for all statements that are sent after that.
     pub(super) async fn prepare(&self, queries: &[String; QUERIES], timeout: Duration) -> Result<(), Error> {
         // A statement must not hold its connection longer than anything waits for it. One that waits for a lock gives it to others
         // sooner, and is repeated.
         let millis = |time: Duration| time.as_millis().max(1);
         let (statement, lock) = (millis(timeout), millis(timeout / LOCK_PART));
-        let set = format!("SET statement_timeout = {statement}; SET lock_timeout = {lock}");
+        // Without warnings, a commit that no standby has looks like any other.
+        let set = format!(
+            "SET client_min_messages = warning; SET statement_timeout = {statement}; SET lock_timeout = {lock}"
+        );
         let prepare = async |query: Query| {
             let query = query as usize;
             self.client.prepare_typed(&queries[query], &[const { Type::TEXT }; 3][..PARAMETERS[query]]).await
@@ -228,14 +232,25 @@ impl PoolSession {
     }
 }
 
-/// Whether the client is connected to the server itself, and not to a pooler, which gives its clients other process ids than those
-/// of its servers.
-pub(super) async fn is_direct(client: &Client, has_tls: bool) -> Result<bool, Error> {
-    let messages = client.simple_query("SELECT pg_backend_pid()").await?;
-    let backend: Option<i32> = messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+/// How a client is connected.
+pub(super) struct Route {
+    /// Whether the client is connected to the server itself, and not to a pooler, which gives its clients other process ids than those
+    /// of its servers.
+    pub(super) is_direct: bool,
+    /// Whether the settings of the server hide warnings.
+    pub(super) hides_warnings: bool,
+}
+
+/// Finds how a client is connected.
+pub(super) async fn route(client: &Client, has_tls: bool) -> Result<Route, Error> {
+    let sql = "SELECT pg_backend_pid(), current_setting('client_min_messages') IN ('error', 'fatal', 'panic')";
+    let messages = client.simple_query(sql).await?;
+    let row = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
+    let backend: Option<i32> = row.and_then(|row| row.get(0)?.parse().ok());
+    let hides_warnings = row.is_some_and(|row| row.get(1) == Some("t"));
     // The client shows the process id that it was given in a request to cancel only: length, code, process id, key.
     let (mut ours, theirs) = duplex(64);
     let request = async {
@@ -252,7 +267,7 @@ pub(super) async fn is_direct(client: &Client, has_tls: bool) -> Result<bool, Er
     let (sent, request) = tokio::join!(token.cancel_query_raw(theirs, WithinProcess), request);
     sent?;
     let [.., a, b, c, d] = request.unwrap_or_default();
-    Ok(backend == Some(i32::from_be_bytes([a, b, c, d])))
+    Ok(Route { is_direct: backend == Some(i32::from_be_bytes([a, b, c, d])), hides_warnings })
 }
 
 /// The TLS of a stream that does not leave this process: none.

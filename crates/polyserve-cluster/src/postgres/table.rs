@@ -49,11 +49,11 @@ pub(super) async fn misfit(client: &Client, table: &str) -> Result<Option<String
     let Some(first) = rows.first() else { return Ok(Some("the catalog of the database is empty".into())) };
     let text = |row: &SimpleQueryRow, index| row.get(index).unwrap_or_default().to_owned();
     let encoding = text(first, 1);
-    // A database without an encoding keeps bytes as they are.
-    if !["UTF8", "SQL_ASCII"].contains(&&*encoding) {
+    // A database without an encoding, `SQL_ASCII`, may have texts that are none.
+    if encoding != "UTF8" {
         let database = text(first, 0);
         return Ok(Some(format!(
-            "the database {database} has the encoding {encoding}, which lacks letters; it has to be UTF8: CREATE DATABASE name \
+            "the database {database} has the encoding {encoding}; it has to be UTF8: CREATE DATABASE name \
              ENCODING 'UTF8' TEMPLATE template0"
         )));
     }

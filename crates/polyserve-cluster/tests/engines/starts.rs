@@ -155,6 +155,9 @@ fn postgres_without_rights() -> Result<(), Missing> {
     refused(postgres("postgres://a@127.0.0.1/postgres?port=1,2", "t"), &["invalid number of ports"]);
     server.run_sql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
     refused(postgres(&database("polyserve", "latin"), "t"), &["encoding LATIN1", "UTF8"]);
+    // Regression test: another program may store what is no text there, and it made each page with it an error.
+    server.run_sql("CREATE DATABASE bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0");
+    refused(postgres(&database("polyserve", "bytes"), "t"), &["encoding SQL_ASCII", "UTF8"]);
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use polyserve_engines::process::{Missing, output, wait_for};
 use crate::Test;
 use crate::kind::{Connect as _, Kind, long_limits};
 use crate::refusals::settled;
+use crate::starts::{patient, refused};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     if kind != Kind::Postgres {
@@ -20,7 +21,13 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![
         Test::own(kind, "commits_that_hang_use_up_no_connections", commits_that_hang_use_up_no_connections),
         Test::own(kind, "sessions_that_hang_stop_no_writes", sessions_that_hang_stop_no_writes),
-        Test::own(kind, "a_commit_that_no_standby_has_is_not_answered", a_commit_that_no_standby_has_is_not_answered),
+        Test::own(kind, "a_commit_that_no_standby_has_is_not_answered", || {
+            a_commit_that_no_standby_has_is_not_answered("notice")
+        }),
+        Test::own(kind, "a_commit_that_no_standby_has_is_not_answered_without_warnings", || {
+            a_commit_that_no_standby_has_is_not_answered("error")
+        }),
+        Test::own(kind, "a_pooler_that_hides_warnings_is_refused", a_pooler_that_hides_warnings_is_refused),
     ]
 }
 
@@ -73,9 +80,10 @@ fn wait_for_standby(postgres: &PostgresServer, name: &str) {
 }
 
 /// Regression test: an operator ended the wait of a commit for a standby that was away. The server answers such a commit as done, with a
-/// warning, and the store did too. A failover to the standby loses it.
-fn a_commit_that_no_standby_has_is_not_answered() -> Result<(), Missing> {
+/// warning, and the store did too. A failover to the standby loses it. So it was if the settings of the user hid the warning.
+fn a_commit_that_no_standby_has_is_not_answered(messages: &str) -> Result<(), Missing> {
     let postgres = PostgresServer::start()?;
+    postgres.run_sql(&format!("ALTER ROLE polyserve SET client_min_messages = {messages}"));
     let store = Kind::Postgres.connect::<Entity>(&postgres.url(), "unreplicated", long_limits()).expect("it connects");
     let entity = |id, value| Entity::new(id, "unreplicated", value);
     (1..=3).for_each(|id| _ = settled(store.put(entity(id, 1.0))).expect("it is stored"));
@@ -104,6 +112,17 @@ fn a_commit_that_no_standby_has_is_not_answered() -> Result<(), Missing> {
     wait_for_standby(&postgres, "");
     wait_for("commits do not wait", || settled(store.put(entity(1, 3.0))).ok());
     assert_eq!(store.fetch(&2).wait().expect("it is read"), Some(entity(2, 2.0)), "it is committed here");
+    Ok(())
+}
+
+/// A store sets nothing for the connections of a pooler, which has other clients.
+fn a_pooler_that_hides_warnings_is_refused() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let pooler = postgres.start_pooler("transaction", 2)?;
+    postgres.run_sql("ALTER ROLE polyserve SET client_min_messages = error");
+    let url = pooler.url();
+    let connect = move || Kind::Postgres.connect::<Entity>(&url, "hidden", patient()).map(drop);
+    refused(connect, &["client_min_messages", "ALTER ROLE", "warning"]);
     Ok(())
 }
 
