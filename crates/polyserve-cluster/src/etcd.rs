@@ -33,7 +33,9 @@ use tonic::{Code, ConnectError as TonicConnectError, Status};
 
 use crate::error::{ConnectError, EngineFailure, Source, in_one_line, is_untrusted};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Remote, Renewed, Stored, StoredEntry, StoredPage, first_open, unique_name};
+use crate::remote::{
+    Engine, Held, MAX_KEYS_PASSED, Remote, Renewed, Stored, StoredEntry, StoredPage, first_open, unique_name,
+};
 use crate::tls::EngineTls;
 use crate::urls;
 
@@ -421,10 +423,10 @@ impl Engine for Members {
         // The key after a key has a zero byte more.
         let mut start = after.map_or_else(|| prefix.as_bytes().to_vec(), |key| format!("{key}\0").into_bytes());
         let (mut page, mut bytes, mut largest) = (StoredPage::default(), 0, 1);
-        let mut max_values = FIRST_RANGE;
+        let (mut max_values, mut wanted) = (FIRST_RANGE, limit);
         loop {
             // For etcd, 0 is no limit.
-            let count = max_values.min(limit - page.entries.len()).max(1);
+            let count = max_values.min(wanted).max(1);
             let options = GetOptions::new().with_range(end.clone()).with_limit(count as i64);
             let max_bytes = if count > 1 { MAX_RANGE_BYTES } else { MAX_ANSWER_BYTES };
             let mut client = connection.connection.clone().max_decoding_message_size(max_bytes);
@@ -436,6 +438,7 @@ impl Engine for Members {
                 found => found.map_err(|error| self.failed(connection, error))?,
             };
             page.has_more = found.more();
+            let before = page.entries.len();
             for pair in found.take_kvs() {
                 let (key, value) = pair.into_key_value();
                 largest = largest.max(value.len());
@@ -453,6 +456,9 @@ impl Engine for Members {
                 return Ok(page);
             }
             max_values = ((MAX_PAGE_BYTES - bytes) / largest).max(1);
+            // A range without a text is passed in larger ones.
+            let is_passed = page.entries.len() == before;
+            wanted = if is_passed { wanted.max(MAX_KEYS_PASSED) } else { limit - page.entries.len() };
         }
     }
 

@@ -34,7 +34,7 @@ use super::session::{PoolSession, QUERIES, Query, Ran, ServerAddress, SessionPla
 use super::table;
 use crate::error::{EngineFailure, Source};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Renewed, Stored, StoredEntry, StoredPage, first_open};
+use crate::remote::{Engine, Held, MAX_KEYS_PASSED, Renewed, Stored, StoredEntry, StoredPage, first_open};
 
 /// While this number of sessions for each slot was left, and is not answered, none is opened. A trial leaves room for one.
 const MAX_LEFT: usize = 3;
@@ -480,9 +480,10 @@ impl Engine for SessionPool {
         after: Option<&str>,
         limit: usize,
     ) -> Result<StoredPage, EngineFailure> {
-        let rows = limit.saturating_add(1).min(u32::MAX as usize).to_string();
+        let mut limit = limit;
         let (mut query, mut after) = after.map_or((Query::FirstPage, String::new()), |id| (Query::Page, escaped(id)));
         loop {
+            let rows = limit.saturating_add(1).min(u32::MAX as usize).to_string();
             let read = self.run(turn, query, &[&after, &rows]).await?;
             let Some(row) = read.first_row else { return Ok(StoredPage::default()) };
             let read = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
@@ -496,7 +497,7 @@ impl Engine for SessionPool {
             let entries: Vec<_> = ids.iter().zip(values).filter_map(entry).collect();
             match ids.pop().filter(|_| entries.is_empty() && has_more) {
                 // These are no ids of a store, and the page after them may have some.
-                Some(last) => (query, after) = (Query::Page, last),
+                Some(last) => (query, after, limit) = (Query::Page, last, limit.max(MAX_KEYS_PASSED)),
                 None => return Ok(StoredPage { entries, has_more }),
             }
         }

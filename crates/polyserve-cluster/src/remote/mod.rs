@@ -53,6 +53,9 @@ use crate::limits::StoreLimits;
 /// The max number of times that a write with a condition reads the entity again, because another write came in between.
 const MAX_CONFLICTS: u32 = 100;
 
+/// After keys that are none of a store, this number is read at a time, or the limit of the page if that is more.
+pub(crate) const MAX_KEYS_PASSED: usize = 1_000;
+
 /// A status has this part of the timeout, and at most [`MAX_STATUS_TIME`]: what asks for it waits for less than a second, and
 /// asks again soon.
 const STATUS_PART: u32 = 5;
@@ -149,10 +152,10 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         let key_bytes = prefix.len() + after.as_ref().map_or(0, String::len);
         let prefix_length = prefix.len();
         let read = async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
+            // An empty page tells whether there are entities.
+            let mut max_keys = limit.max(1);
             let mut page = loop {
-                // An empty page tells whether there are entities.
-                let read =
-                    async |connection: &_| engine.page(connection, &prefix, after.as_deref(), limit.max(1)).await;
+                let read = async |connection: &_| engine.page(connection, &prefix, after.as_deref(), max_keys).await;
                 let mut page = attempts.read(engine, read).await?;
                 let last = page.entries.last().map(|entry| entry.key.clone());
                 retain_own::<E>(&mut page, prefix.len())?;
@@ -160,7 +163,12 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
                     break page;
                 }
                 after = last;
+                max_keys = max_keys.max(MAX_KEYS_PASSED);
             };
+            if page.entries.len() > limit.max(1) {
+                page.entries.truncate(limit.max(1));
+                page.has_more = true;
+            }
             if limit == 0 {
                 page = StoredPage { has_more: !page.entries.is_empty(), entries: Vec::new() };
             }

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Stdio};
 
 use polyserve_async::TokioTcp;
+use polyserve_cluster::StoreLimits;
 use polyserve_conformance::client::Client;
 use polyserve_core::{Entity, EntityRepo, EntityService, MAX_PAGE_BYTES, ServerConfig, ServerExt as _, identifiable};
 use polyserve_engines::postgres::run_sql;
@@ -17,14 +19,18 @@ use crate::Test;
 use crate::kind::{Connect as _, Kind, long_limits, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
-    vec![
+    let mut tests = vec![
         Test::shared(kind, "what_is_no_entity_is_named_and_passed", move |urls| {
             what_is_no_entity_is_named_and_passed(kind, urls);
         }),
         Test::shared(kind, "keys_that_no_store_writes_end_no_list", move |urls| {
             keys_that_no_store_writes_end_no_list(kind, urls);
         }),
-    ]
+    ];
+    if kind == Kind::Postgres {
+        tests.push(Test::shared(kind, "a_short_list_passes_many_keys", a_short_list_passes_many_keys));
+    }
+    tests
 }
 
 /// A value of another program. Its key is no number, or its JSON is no entity, or that of another id.
@@ -162,6 +168,26 @@ fn keys_that_no_store_writes_end_no_list(kind: Kind, urls: &str) {
     let running = server.serve("127.0.0.1:0", EntityService::new(store)).expect("it listens");
     let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it connects");
     assert_eq!(listed(&mut client), (["1", "2", "3"].map(str::to_owned).into(), BTreeSet::new()));
+}
+
+/// Regression test: a list read as many keys at a time as its limit, so a list with a small limit behind many keys of another program
+/// found nothing in its time. Half of these keys are no ids of any store.
+fn a_short_list_passes_many_keys(urls: &str) {
+    let name_space = name_space();
+    let store = Kind::Postgres.connect::<Entity>(urls, &name_space, StoreLimits::default()).expect("it connects");
+    for id in [1, 2] {
+        store.put(Entity::new(id, "ours", 0.5)).wait().expect("it is stored");
+    }
+    let keys = "generate_series(1, 60000) AS key";
+    run_sql(urls, None, &format!(r"INSERT INTO {name_space} SELECT '!' || key, '' FROM {keys}"));
+    run_sql(urls, None, &format!(r"INSERT INTO {name_space} SELECT '-\x' || key, '' FROM {keys}"));
+    let mut after = None;
+    for (id, has_more) in [(1, true), (2, false)] {
+        let page = store.scan(after.as_ref(), 1, &mut |_, _| ControlFlow::Continue(()));
+        let page = page.wait().expect("it is in time");
+        assert_eq!((page.entities, page.has_more), (vec![Entity::new(id, "ours", 0.5)], has_more));
+        after = Some(id);
+    }
 }
 
 /// Runs a command that reads this text.
