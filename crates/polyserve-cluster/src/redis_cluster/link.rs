@@ -20,6 +20,7 @@ use std::future::ready;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::Connect;
@@ -27,6 +28,7 @@ use redis::{
     Arg, AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, PushInfo, PushKind,
     RedisError, RedisFuture, Value,
 };
+use tokio::time::Instant;
 
 use super::reply::{classify, is_no_login};
 use crate::error::EngineFailure;
@@ -35,23 +37,30 @@ thread_local! {
     /// The number of requests of stores that were sent by connections of this thread.
     static SENT: Cell<u64> = const { Cell::new(0) };
 
-    /// The nodes that refused the last connection to them because of its user or its password: for each address, the error. The library
-    /// tells a request only that it has no connection.
-    static NO_LOGIN: RefCell<BTreeMap<String, String>> = const { RefCell::new(BTreeMap::new()) };
+    /// The nodes that refused the last connection to them because of its user or its password: for each address, the error, and when it was.
+    /// The library tells a request only that it has no connection.
+    static NO_LOGIN: RefCell<BTreeMap<String, (String, Instant)>> = const { RefCell::new(BTreeMap::new()) };
 
     /// The settings of the last connection that was opened.
     static SETTINGS: RefCell<Option<(ConnectionInfo, AsyncConnectionConfig)>> = const { RefCell::new(None) };
 }
 
+/// A node that has refused a login for the last time this long ago may have left the cluster: each request that needs a node without a
+/// connection makes the library connect again.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
 /// Returns the error of a node that does not accept the store's login, with the node's address.
 pub(super) fn refused_login() -> Option<String> {
-    NO_LOGIN.with_borrow(|refused| refused.iter().next().map(|(address, why)| format!("{address}: {why}")))
+    NO_LOGIN.with_borrow_mut(|refused| {
+        refused.retain(|_, (_, at)| at.elapsed() < REFUSED_FOR);
+        refused.iter().next().map(|(address, (why, _))| format!("{address}: {why}"))
+    })
 }
 
 /// Notes what came of a connection to a node.
 fn note_login(address: String, error: Option<&RedisError>) {
     NO_LOGIN.with_borrow_mut(|refused| match error.map(ToString::to_string) {
-        Some(why) if is_no_login(&why) => _ = refused.insert(address, why.replace('"', "")),
+        Some(why) if is_no_login(&why) => _ = refused.insert(address, (why.replace('"', ""), Instant::now())),
         _ => _ = refused.remove(&address),
     });
 }
@@ -175,5 +184,28 @@ impl ConnectionLike for Link {
 
     fn get_db(&self) -> i64 {
         self.connection.get_db()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::ErrorKind;
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// Regression test: a node that had left the cluster, and had refused the login, was the cause of all later failures.
+    #[tokio::test(start_paused = true)]
+    async fn a_login_that_was_refused_long_ago_is_no_cause() {
+        let refused = RedisError::from((ErrorKind::AuthenticationFailed, "WRONGPASS invalid password"));
+        let note = |address: &str| note_login(address.to_owned(), Some(&refused));
+        note("left:1");
+        note("other:1");
+        note_login("other:1".to_owned(), None);
+        assert!(refused_login().is_some_and(|why| why.starts_with("left:1: ")));
+        advance(Duration::from_secs(600)).await;
+        assert_eq!(refused_login(), None);
+        note("member:1");
+        assert!(refused_login().is_some_and(|why| why.starts_with("member:1: ")));
     }
 }
