@@ -27,10 +27,15 @@ mod commands;
 mod config_args;
 mod config_file;
 mod log_filter;
+mod log_output;
 mod report;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _, Write as _};
+use std::panic;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
@@ -55,6 +60,7 @@ use commands::{
 };
 use config_file::ConfigFile;
 use log_filter::log_filter;
+use log_output::{LogLines, LogOutput};
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
 #[derive(Debug, Parser)]
@@ -107,7 +113,7 @@ enum Command {
 }
 
 /// Runs the command in this process's arguments, with the strategies of `catalog`, the references and services of
-/// [`polyserve_bench`].
+/// [`polyserve_bench`]. Starts a log on standard error with a hook that reports panics there, unless the program has a log of `tracing`.
 ///
 /// ```no_run
 /// use polyserve::memory::StdMutex;
@@ -141,7 +147,14 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     };
     #[cfg(target_os = "linux")]
     let catalog = reference::with_references(catalog);
-    let result = run(&cli, &catalog, allocator).map_err(|error| match &file {
+    let log = match LogOutput::start(io::stderr()).map_err(commands::serve::explained) {
+        Ok(log) => log,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: there is no thread for the log: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = run(&cli, &catalog, allocator, log.lines()).map_err(|error| match &file {
         Some(file) => file.explain(error),
         None => error,
     });
@@ -149,7 +162,7 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     match result {
         Ok(code) => signal_code.filter(|_| code == ExitCode::SUCCESS).map_or(code, ExitCode::from),
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error:#}");
+            log.lines().add(format_args!("error: {error:#}"));
             ExitCode::from(signal_code.unwrap_or(if is_misuse(&error) { 2 } else { 1 }))
         }
     }
@@ -213,8 +226,8 @@ fn with_names(mut command: clap::Command, catalog: &Catalog) -> clap::Command {
     command
 }
 
-fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<ExitCode> {
-    start_log(cli.log)?;
+fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str, lines: Arc<LogLines>) -> anyhow::Result<ExitCode> {
+    start_log(cli.log, lines)?;
     check_variables(std::env::vars_os(), &[])?;
     let json = cli.json;
     let context = Context { catalog, json, allocator };
@@ -240,7 +253,7 @@ fn is_misuse(error: &anyhow::Error) -> bool {
 
 const LOG_ENV: &str = "POLYSERVE_LOG";
 
-fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
+fn start_log(flag: Option<LevelFilter>, lines: Arc<LogLines>) -> Result<(), Misuse> {
     let level = match (flag, std::env::var(LOG_ENV)) {
         (Some(level), _) => level,
         (None, Ok(text)) if !text.is_empty() => {
@@ -254,7 +267,20 @@ fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
     let log = log.with_span_events(FmtSpan::CLOSE);
     // The report of a line that cannot be written panics: a full disk under the log would end threads.
     let log = log.log_internal_errors(false);
-    // A program that has started its own log before it calls `main` keeps that log.
-    let _ = log.with_writer(io::stderr).finish().with(log_filter(level)).try_init();
+    // A program that has started its own log before it calls `main` keeps that log, and its report of panics.
+    if log.with_writer(Arc::clone(&lines)).finish().with(log_filter(level)).try_init().is_ok() {
+        panic::set_hook(Box::new(move |panic| report_panic(panic, &lines)));
+    }
     Ok(())
+}
+
+/// Adds what the hook of the standard library prints. That hook blocks the thread if standard error is not read.
+fn report_panic(panic: &panic::PanicHookInfo<'_>, lines: &LogLines) {
+    let thread = thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    let backtrace = Backtrace::capture();
+    match backtrace.status() {
+        BacktraceStatus::Captured => lines.add(format_args!("thread '{name}' {panic}\n{backtrace}")),
+        _ => lines.add(format_args!("thread '{name}' {panic}")),
+    }
 }

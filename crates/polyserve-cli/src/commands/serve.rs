@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -340,16 +341,30 @@ fn handover_path(args: &ServeArgs, has_passed_listener: bool) -> Result<Option<P
 
 /// Prints that the server answers at `url`, and the admin address at `admin`.
 fn announce(url: &str, admin: Option<&str>, json: bool) -> io::Result<()> {
-    match (json, admin) {
-        (true, None) => print_json(&json!({ "listening": url })),
-        (true, Some(admin)) => print_json(&json!({ "listening": url, "admin": admin })),
-        (false, None) => print(&format!("listening on {url}\n")),
-        (false, Some(admin)) => print(&format!("listening on {url}\nadmin on {admin}\n")),
-    }
+    print_in_time(match (json, admin) {
+        (true, None) => format!("{}\n", json!({ "listening": url })),
+        (true, Some(admin)) => format!("{}\n", json!({ "listening": url, "admin": admin })),
+        (false, None) => format!("listening on {url}\n"),
+        (false, Some(admin)) => format!("listening on {url}\nadmin on {admin}\n"),
+    })
+}
+
+/// The max time in which a text is printed.
+const MAX_PRINT: Duration = Duration::from_secs(2);
+
+/// Prints `text`, and goes on after [`MAX_PRINT`]: a pipe that is not read must hold neither the server nor its end.
+fn print_in_time(text: String) -> io::Result<()> {
+    let (end, ended) = sync_channel(1);
+    let work = move || drop(end.send(print(&text))); // an error: nothing waits for it
+    thread::Builder::new().name("polyserve-print".into()).spawn(work).map_err(explained)?;
+    ended.recv_timeout(MAX_PRINT).unwrap_or_else(|_| {
+        tracing::warn!("standard output is not read");
+        Ok(())
+    })
 }
 
 /// Names the limits if the system has refused a thread: its own error is "Resource temporarily unavailable".
-pub(super) fn explained(error: io::Error) -> io::Error {
+pub(crate) fn explained(error: io::Error) -> io::Error {
     if error.raw_os_error() != Some(Errno::AGAIN.raw_os_error()) {
         return error;
     }
@@ -402,7 +417,7 @@ fn open_repo(
 fn ended(drain: &Drain, entities: Option<u64>, json: bool) -> anyhow::Result<ExitCode> {
     let Drain { answered, cut, stuck, .. } = drain;
     let counts = json!({ "answered": answered, "cut": cut, "stuck": stuck, "entities": entities });
-    if json { print_json(&counts) } else { print(&format!("{drain}\n")) }?;
+    print_in_time(if json { format!("{counts}\n") } else { format!("{drain}\n") })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -259,7 +259,13 @@ struct Serving {
 impl Serving {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the command runs");
-        let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
+        let out = child.stdout.take().expect("it was piped");
+        Self::over(child, out)
+    }
+
+    /// `out` is the standard output of the child.
+    fn over(child: Child, out: ChildStdout) -> Self {
+        let mut out = BufReader::new(out);
         let mut line = String::new();
         out.read_line(&mut line).expect("it prints text");
         let addr = line.trim_end().strip_prefix("listening on http");

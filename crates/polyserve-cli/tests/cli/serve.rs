@@ -1,11 +1,14 @@
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::process::Signal;
 
-use super::{Dir, MAX_WAIT, Serving, ask, ended, failed, get, has, misused, polyserve, printed, serve, text, until};
+use super::{
+    Dir, MAX_WAIT, Serving, allowed, ask, ended, failed, get, has, misused, polyserve, printed, serve, text, until,
+};
 
 const ANY: &str = "serve --listen 127.0.0.1:0";
 
@@ -524,5 +527,33 @@ fn a_refused_thread_is_an_error_that_names_the_limits() {
         }
         assert_eq!(output.status.code(), Some(1), "{server}: {error}");
         has(&error, &["cannot serve on 127.0.0.1:0: the system refuses to start a thread", "ulimit -u", "pids.max"]);
+    }
+}
+
+/// Regression test: a log that was not read stopped all threads that logged, and a signal did not end the process.
+#[test]
+fn output_that_is_not_read_stops_nothing() {
+    const BATCH: usize = 100;
+    let test = "output_that_is_not_read_stops_nothing";
+    for server in allowed(test, &["pool_server", "epoll", "tokio_tcp"]) {
+        // The pipe has room for some 400 lines of either kind. An access log says at its end that it has dropped some.
+        for (log, requests) in [("--log debug", 2_000), ("--access-log -", 12_000)] {
+            let (reader, writer) = io::pipe().expect("a pipe can be made");
+            let mut command = polyserve(&format!("{ANY} --server {server} {log}"));
+            command.stdout(writer.try_clone().expect("it is open")).stderr(writer);
+            let child = command.spawn().expect("the command runs");
+            let mut serving = Serving::over(child, OwnedFd::from(reader).into());
+            let batch = format!("{}{}", "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(BATCH - 1), get("/1"));
+            for _ in 0..requests / BATCH {
+                assert_eq!(ask(serving.addr, &batch).matches("HTTP/1.1 404 ").count(), BATCH, "{server} {log}");
+            }
+            serving.signal(Signal::TERM);
+            let mut status = None;
+            until("it ends", || {
+                status = serving.child.try_wait().expect("it is ours");
+                status.is_some()
+            });
+            assert_eq!(status.and_then(|status| status.code()), Some(0), "{server} {log}");
+        }
     }
 }
