@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use polyserve::{ServerConfig, TlsConfig};
 use polyserve_conformance::tls::{TestAuthority, Validity};
@@ -101,6 +103,36 @@ fn a_new_certificate_must_be_valid_now() {
     }
     let expired = authority.issue_while(Validity::Expired).server();
     assert_eq!(expired.not_after(), Some(SystemTime::UNIX_EPOCH + Duration::from_secs(978_307_200)));
+    let _ = fs::remove_dir_all(directory);
+}
+
+/// Regression test: a certificate that began a little later was refused once, and never used.
+#[test]
+fn a_certificate_that_begins_later_is_used_then() {
+    let directory = std::env::temp_dir().join(format!("polyserve-tls-begin-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| directory.join(name));
+    let authority = TestAuthority::new();
+    let write = |validity| {
+        let issued = authority.issue_while(validity);
+        fs::write(&certificate, issued.certificate).unwrap();
+        fs::write(&key, issued.key).unwrap();
+    };
+    write(Validity::Valid);
+    let tls = TlsConfig::new(&*certificate, &*key).unwrap();
+    let old = tls.http1();
+    write(Validity::From(SystemTime::now() + Duration::from_secs(3)));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut refusals = BTreeSet::new();
+    while !tls.reload_if_changed().unwrap_or_else(|error| {
+        refusals.insert(error.to_string());
+        false
+    }) {
+        assert!(Instant::now() < deadline, "it is never used: {refusals:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!Arc::ptr_eq(&old, &tls.http1()), "it is used");
+    assert!(refusals.len() <= 1, "one text is logged once: {refusals:?}");
     let _ = fs::remove_dir_all(directory);
 }
 

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::time::SystemTime;
 
 use polyserve_core::http::Method;
 use polyserve_core::{HandshakeFailure, Head, TlsConfig};
@@ -32,6 +33,7 @@ pub static TLS_PROPERTIES: &[Property<ServerSubject>] = properties![
     a_client_may_change_its_keys,
     a_client_certificate_is_required,
     a_request_has_its_clients_certificate,
+    an_expired_certificate_resumes_no_session,
     the_end_is_announced,
     an_end_that_is_not_announced_is_an_end,
     garbage_ends_the_connection,
@@ -118,12 +120,14 @@ impl Secure {
     #[track_caller]
     fn check(&self) {
         let config = self.client(&TLS13);
-        let is_served = || {
-            let stream = self.open(&config);
-            let sent = stream.shake_hands(self.deadline()).and_then(|()| stream.send(&get("/"), self.deadline()));
-            sent.is_ok() && stream.peek(self.deadline()).is_ok_and(|count| count > 0)
-        };
+        let is_served = || self.is_served(&self.open(&config));
         assert!(eventually(self.max_wait, is_served), "the server does not serve any more");
+    }
+
+    /// Whether the handshake succeeds, and a request is answered.
+    fn is_served(&self, stream: &TlsStream) -> bool {
+        let sent = stream.shake_hands(self.deadline()).and_then(|()| stream.send(&get("/"), self.deadline()));
+        sent.is_ok() && stream.peek(self.deadline()).is_ok_and(|count| count > 0)
     }
 }
 
@@ -265,6 +269,32 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) {
                 }
             }
         }
+    }
+}
+
+/// A session outlives the certificate that its client has shown, and serves nothing from then on.
+fn an_expired_certificate_resumes_no_session(subject: &ServerSubject) {
+    let clients = TestAuthority::new();
+    let secure = Secure::serving(subject, Echo, defaults(), Some(&clients));
+    // On a busy machine, a certificate may end before its handshakes.
+    let mut time = Duration::from_secs(2);
+    let (configs, end) = loop {
+        let end = SystemTime::now() + time;
+        let client = clients.issue_while(Validity::Until(end));
+        let configs = VERSIONS.map(|version| secure.authority.client(&[version], Some(&client)));
+        if configs.iter().all(|config| secure.is_served(&secure.open(config))) {
+            break (configs, end);
+        }
+        assert!(time < secure.max_wait, "a valid certificate is not served");
+        time *= 2;
+    };
+    while SystemTime::now() <= end + Duration::from_secs(1) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    for config in configs {
+        let stream = secure.open(&config);
+        assert!(!secure.is_served(&stream), "the certificate has ended");
+        assert!(stream.negotiated().0, "the session is resumed");
     }
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{ServerConfig, TlsConfig};
@@ -38,6 +38,10 @@ pub enum Validity {
     Expired,
     /// From a day in the future on.
     NotYetValid,
+    /// Until this second, which still counts.
+    Until(SystemTime),
+    /// From this second on.
+    From(SystemTime),
 }
 
 /// A certificate, and its key, in the PEM form.
@@ -108,6 +112,8 @@ impl TestAuthority {
             Validity::Valid => {}
             Validity::Expired => params.not_after = date_time_ymd(2001, 1, 1),
             Validity::NotYetValid => params.not_before = date_time_ymd(4000, 1, 1),
+            Validity::Until(end) => params.not_after = end.into(),
+            Validity::From(begin) => params.not_before = begin.into(),
         }
         let key = KeyPair::generate().expect("the system has random numbers");
         let certificate = params.signed_by(&key, &self.0).expect("the parameters are valid");

@@ -23,6 +23,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
+use self::validity::TimeFault;
 use crate::files::{read_settings, unreadable_key};
 use crate::sync::{Mutex, lock};
 
@@ -155,11 +156,17 @@ impl fmt::Debug for PemSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     text: String,
+    /// The certificate begins later, so the same content can be used then.
+    is_early: bool,
 }
 
 impl TlsError {
     fn new(text: String) -> Self {
-        Self { text }
+        Self { text, is_early: false }
+    }
+
+    fn of_time(certificate: impl fmt::Display, fault: TimeFault) -> Self {
+        Self { text: format!("the {certificate}: {}", fault.text), is_early: fault.is_early }
     }
 }
 
@@ -220,6 +227,17 @@ impl TlsConfig {
         lock(&self.0.current).configs.check_time(&self.0.sources)
     }
 
+    /// Checks that the certificate of a client is valid now. For authors of servers: rustls looks at the time of a certificate that a client
+    /// shows, and not when a session is resumed. Cost: the certificate is parsed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the certificate has expired, or is not valid yet.
+    pub fn check_client_time(certificate: &CertificateDer<'_>) -> Result<(), TlsError> {
+        validity::check_now(certificate, &ring::default_provider())
+            .map_err(|fault| TlsError::of_time("certificate of the client", fault))
+    }
+
     /// Reads the files again. Handshakes that begin later use the new content, and no session of the old one is resumed. Open
     /// connections stay.
     ///
@@ -235,7 +253,8 @@ impl TlsConfig {
 
     /// Like [`reload`](Self::reload), if the content of a file has changed since it was read, and has not changed since the last call.
     /// Returns whether a reload was tried. To be called now and then, for example each second. Content that cannot be used is tried
-    /// once. A file that cannot be read in two calls one after the other is an error in each further call.
+    /// once. A certificate that begins later is tried in each further call. A file that cannot be read in two calls one after the other is
+    /// an error in each further call.
     ///
     /// # Errors
     ///
@@ -270,6 +289,11 @@ impl TlsConfig {
         };
         let made = Configs::valid(&self.0.sources, &contents);
         let mut current = lock(&self.0.current);
+        if let Err(error) = &made
+            && error.is_early
+        {
+            return Err(error.clone());
+        }
         (current.judged, current.changed) = (contents, None);
         current.configs = made?;
         Ok(true)
@@ -328,7 +352,7 @@ impl Configs {
 
     fn check_time(&self, sources: &Sources) -> Result<(), TlsError> {
         let valid = validity::check_now(&self.certificate, self.http1.crypto_provider());
-        valid.map_err(|why| TlsError::new(format!("the {CERTIFICATE} {}: {why}", sources.certificates)))
+        valid.map_err(|fault| TlsError::of_time(format_args!("{CERTIFICATE} {}", sources.certificates), fault))
     }
 
     /// `contents` is what was read from `sources`.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use polyserve_core::{ClientCertificate, HandshakeFailure, TlsConfig};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
-use rustls::{Error, SupportedCipherSuite};
+use rustls::{CertificateError, Error, HandshakeKind, SupportedCipherSuite};
 use webpki::EndEntityCert;
 
 use crate::ServerState;
@@ -187,6 +187,7 @@ impl TlsSession {
                 }
             })
         };
+        let result = result.and_then(|()| if was_handshaking { state.check_resumed(buffers) } else { Ok(()) });
         let kept = state.pending.capacity();
         // A handshake can be refused. A record of a request cannot, and is bounded like a head.
         let has_room = !was_handshaking || state.reservation.try_set(memory, kept);
@@ -328,6 +329,20 @@ impl TlsState {
                 return Ok(if received.input_ended { incoming.len() } else { used });
             }
         }
+    }
+
+    /// Checks that the certificate of a resumed session is still valid: a session may outlive it, and rustls looks at the time only of one
+    /// that is shown. Otherwise nothing is left to send, not even a ticket, and no request that came with the end of the handshake. rustls
+    /// has no alert for this.
+    fn check_resumed(&self, buffers: &mut TlsBuffers) -> Result<(), Error> {
+        let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        let shown = self.connection.peer_certificates().and_then(<[_]>::first);
+        let Some(shown) = shown.filter(|_| is_resumed && !self.connection.is_handshaking()) else { return Ok(()) };
+        TlsConfig::check_client_time(shown).map_err(|_| {
+            buffers.clear();
+            buffers.clear_plain();
+            Error::InvalidCertificate(CertificateError::Expired)
+        })
     }
 
     /// Appends what is to be sent after an error.

@@ -23,18 +23,30 @@ pub(super) fn not_after(certificate: &CertificateDer<'_>, provider: &CryptoProvi
     }
 }
 
+/// Why a certificate is not valid now. The text has no time but that of the certificate, so it is the same at each look.
+pub(super) struct TimeFault {
+    pub(super) text: String,
+    /// The certificate begins later.
+    pub(super) is_early: bool,
+}
+
 /// Checks that the certificate is valid now.
 ///
 /// # Errors
 ///
 /// Returns what is wrong with its time.
-pub(super) fn check_now(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Result<(), String> {
-    match fault_at(certificate, provider, UnixTime::now()) {
-        Some(error @ (Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })) => {
-            Err(error.to_string())
+pub(super) fn check_now(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Result<(), TimeFault> {
+    let (text, is_early) = match fault_at(certificate, provider, UnixTime::now()) {
+        Some(ExpiredContext { not_after, .. }) => {
+            (format!("certificate expired: it ended at second {} of UNIX time", not_after.as_secs()), false)
         }
-        _ => Ok(()),
-    }
+        Some(NotValidYetContext { not_before, .. }) => {
+            (format!("certificate not valid yet: it begins at second {} of UNIX time", not_before.as_secs()), true)
+        }
+        Some(error @ (Expired | NotValidYet)) => (error.to_string(), error == NotValidYet),
+        _ => return Ok(()),
+    };
+    Err(TimeFault { text, is_early })
 }
 
 /// Returns what the verification finds first at that time.
