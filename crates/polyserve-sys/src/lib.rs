@@ -33,6 +33,53 @@ pub fn defer_accept(_listener: &TcpListener, _timeout: Duration) -> io::Result<(
     Err(io::Error::new(io::ErrorKind::Unsupported, "deferred accept needs Linux"))
 }
 
+/// The process at the other end of a connection, as it was when it connected or listened.
+#[cfg(target_os = "linux")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its id; `None` if it is in a PID namespace that this process does not see.
+    pub pid: Option<u32>,
+    /// Its user.
+    pub user: u32,
+}
+
+/// Returns the process at the other end of `connection`. Source: `SO_PEERCRED`, `unix(7)`. std has it in no stable form, and rustix takes
+/// the id for one that is never 0, which it is in another PID namespace.
+///
+/// # Errors
+///
+/// Returns an error if the system call fails.
+///
+/// ```
+/// # #[cfg(target_os = "linux")] {
+/// let (connection, _other) = std::os::unix::net::UnixStream::pair()?;
+/// assert_eq!(polyserve_sys::peer(&connection)?.pid, Some(std::process::id()));
+/// # }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[cfg(target_os = "linux")]
+pub fn peer(connection: &std::os::unix::net::UnixStream) -> io::Result<Peer> {
+    use std::os::fd::AsRawFd as _;
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
+    let descriptor = connection.as_raw_fd();
+    // SAFETY: `peer` is valid for writes of `length` bytes, which is its size, and the kernel writes no more than that. Every value of its
+    // fields is valid.
+    let result = unsafe {
+        libc::getsockopt(
+            descriptor,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast::<libc::c_void>(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Peer { pid: u32::try_from(peer.pid).ok().filter(|pid| *pid > 0), user: peer.uid })
+}
+
 /// Returns the number of connections that wait to be accepted from `listener`. Source: `tcp_get_info` of Linux, which tells it of a
 /// listener in `tcpi_unacked` (`TCP_INFO`, `tcp(7)`).
 ///

@@ -1,7 +1,8 @@
 //! Restarts without loss, by `serve --handover SOCKET`: the next process takes the listeners of the present one.
 //!
 //! The next process connects to the socket when all its settings are checked, and sends [`HELLO`]. The present one sends its listeners,
-//! waits for the answer [`GO`], and drains. Meanwhile clients wait in the queues of the listeners, which no process closes. The present process holds the
+//! waits for the answer [`GO`], and drains. The next one may open a large store before it answers, so this wait has no limit. It ends with
+//! the connection, or when another process asks: the last one takes over. Meanwhile clients wait in the queues of the listeners, which no process closes. The present process holds the
 //! connection until it ends, so the next one knows when it has ended.
 //!
 //! Invariant: a process serves until the next one has said [`GO`], or until a signal. From a signal on, nothing is handed over. The socket is
@@ -12,7 +13,7 @@
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
@@ -28,12 +29,12 @@ use polyserve::serving::ACCEPT_BACKOFF;
 use polyserve::serving::net::listen;
 use polyserve::sync::lock;
 use polyserve_bench::Misuse;
-use rustix::net::sockopt::socket_peercred;
+use polyserve_sys::peer;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-use rustix::process::{Uid, geteuid};
+use rustix::process::geteuid;
 
 use super::admin::check_directory_of;
 
@@ -50,7 +51,9 @@ const VERSION: u8 = 1;
 const MESSAGE: usize = 1 + size_of::<u64>();
 /// The most listeners that a process has.
 const LISTENERS: usize = 2;
-/// The time limit for a message of the other process, which is at its start or waits for this.
+/// The time between two looks for another process that asks.
+const ASK_PAUSE: Duration = Duration::from_millis(100);
+/// The time limit for the listeners, and for the end of a process after its drain.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Checks that a socket can be at `path`, which `source` has named. It is found before the repo is opened.
@@ -102,10 +105,8 @@ impl Listeners {
         Ok(Self { entities: self.entities.try_clone()?, admin })
     }
 
-    /// Sends the listeners. Returns whether the other process takes over.
-    fn send(&self, connection: &UnixStream, drain_grace: Duration) -> io::Result<bool> {
-        let peer = socket_peercred(connection)?;
-        check_user(peer.uid)?;
+    /// Sends the listeners to the next process.
+    fn send(&self, connection: &UnixStream, drain_grace: Duration) -> io::Result<()> {
         let grace = u64::try_from(drain_grace.as_millis()).unwrap_or(u64::MAX);
         let mut message = [VERSION; MESSAGE];
         message[1..].copy_from_slice(&grace.to_be_bytes());
@@ -115,17 +116,13 @@ impl Listeners {
         let mut rights = SendAncillaryBuffer::new(&mut space);
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
         sendmsg(connection, &[IoSlice::new(&message)], &mut rights, SendFlags::NOSIGNAL)?;
-        let is_taken = read_byte(connection, MAX_WAIT)? == Some(GO);
-        if is_taken {
-            tracing::info!(pid = peer.pid.as_raw_nonzero().get(), "the next process takes over, and this one drains");
-        }
-        Ok(is_taken)
+        Ok(())
     }
 }
 
 /// Checks that a process at the other end belongs to this user, or to root.
-fn check_user(user: Uid) -> io::Result<()> {
-    if user == geteuid() || user.is_root() {
+fn check_user(user: u32) -> io::Result<()> {
+    if [geteuid().as_raw(), 0].contains(&user) {
         return Ok(());
     }
     Err(io::Error::new(ErrorKind::PermissionDenied, "the process belongs to another user"))
@@ -200,28 +197,58 @@ impl Offer {
                 }
             }
         };
+        let mut asking = None;
         loop {
-            let taken = connections.recv().map_err(io::Error::other).and_then(|connection| {
-                let connection = connection?;
-                // The listeners stay open for a process that has them, whatever happens here.
-                let listeners = lock(&self.listeners).as_ref().map(Listeners::try_clone).transpose()?;
-                let Some(listeners) = listeners else { return Ok(false) };
-                let is_taken = listeners.send(&connection, self.drain_grace)?;
-                if is_taken {
-                    Box::leak(Box::new(connection)); // its end is that of the process
-                }
-                Ok(is_taken)
-            });
-            match taken {
+            let connection =
+                asking.take().map_or_else(|| connections.recv().map_err(io::Error::other).and_then(|asked| asked), Ok);
+            match connection.and_then(|connection| self.hand_over(connection, &connections, &mut asking)) {
                 Ok(true) if lock(&self.listeners).is_some() => return,
                 Ok(true) => {} // a signal was first
-                Ok(false) => tracing::warn!("a process asked for the listeners, and ended before it took over"),
+                Ok(false) => tracing::warn!("a process asked for the listeners, and did not take over"),
                 Err(error) => {
                     tracing::warn!(%error, "the listeners cannot be handed over");
                     thread::sleep(ACCEPT_BACKOFF);
                 }
             }
         }
+    }
+
+    /// Sends the listeners, and waits until the process takes over or ends, or until another one asks, which is then in `asking`. Returns
+    /// whether the process takes over.
+    fn hand_over(
+        &self,
+        connection: UnixStream,
+        connections: &Receiver<io::Result<UnixStream>>,
+        asking: &mut Option<UnixStream>,
+    ) -> io::Result<bool> {
+        // The listeners stay open for a process that has them, whatever happens here.
+        let listeners = lock(&self.listeners).as_ref().map(Listeners::try_clone).transpose()?;
+        let Some(listeners) = listeners else { return Ok(false) };
+        let peer = peer(&connection)?;
+        check_user(peer.user)?;
+        listeners.send(&connection, self.drain_grace)?;
+        let answer = loop {
+            match read_byte(&connection, ASK_PAUSE) {
+                Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                answer => break answer?,
+            }
+            match connections.try_recv() {
+                Ok(Ok(another)) => {
+                    *asking = Some(another);
+                    // From now on the process cannot answer. What it has answered before counts.
+                    connection.shutdown(Shutdown::Read)?;
+                    break read_byte(&connection, ASK_PAUSE)?;
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "no other process can ask for the listeners for now"),
+                Err(_) => {} // no other process asks
+            }
+        };
+        let is_taken = answer == Some(GO);
+        if is_taken {
+            tracing::info!(pid = peer.pid, "the next process takes over, and this one drains");
+            Box::leak(Box::new(connection)); // its end is that of the process
+        }
+        Ok(is_taken)
     }
 
     /// Accepts connections on a thread, and returns those that have sent [`HELLO`].
@@ -302,7 +329,7 @@ impl PresentProcess {
     fn receive(connection: UnixStream) -> anyhow::Result<(Listeners, Self)> {
         // A listener of another user has another reader. Root decides by the place of the socket.
         if !geteuid().is_root() {
-            check_user(socket_peercred(&connection)?.uid)?;
+            check_user(peer(&connection)?.user)?;
         }
         (&connection).write_all(&[HELLO])?;
         connection.set_read_timeout(Some(MAX_WAIT))?;
@@ -336,7 +363,7 @@ impl PresentProcess {
     /// Returns an error if the process does not end.
     pub(crate) fn drain(&self) -> anyhow::Result<()> {
         let begun = Instant::now();
-        (&self.connection).write_all(&[GO]).context("the process ended before it handed over")?;
+        (&self.connection).write_all(&[GO]).context("the process at the socket does not wait any longer")?;
         let end = read_byte(&self.connection, self.drain_grace.saturating_add(MAX_WAIT));
         end.context("the process that hands over does not end")?;
         let milliseconds = begun.elapsed().as_millis();

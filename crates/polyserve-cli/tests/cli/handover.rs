@@ -258,7 +258,7 @@ fn only_a_socket_is_replaced() {
 }
 
 /// The command as another user. Only root can do that.
-fn as_user(user: u32, args: &str) -> Command {
+pub(super) fn as_user(user: u32, args: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.current_dir(super::HERE).args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
     command.arg(env!("CARGO_BIN_EXE_polyserve")).args(args.split_whitespace());
@@ -326,6 +326,49 @@ fn silent_connections_do_not_keep_the_next_process_out() {
     let answer = ask(next.addr, "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     has(&answer, &["HTTP/1.1 404"]);
     drop(silent);
+}
+
+/// Regression test: a process that did not go on for 30 s, such as one with a large store, could not take over, and kept the next one out.
+#[test]
+fn the_process_that_asks_last_takes_over() {
+    let dir = Dir::new("handover-last");
+    dir.write("file", "");
+    let args = format!("serve --listen 127.0.0.1:0 --handover {dir}/handover.sock");
+    let serving = Serving::start(polyserve(&args));
+    let mut hung = UnixStream::connect(dir.path("handover.sock")).expect("the socket is there");
+    hung.write_all(b"?").expect("it reads");
+    hung.read_exact(&mut [0; 9]).expect("it offers its listeners");
+    let next = Serving::start(polyserve(&args));
+    assert_eq!(next.addr, serving.addr);
+    assert!(serving.end().0.success(), "it was handed over");
+    assert!(hung.write_all(b"!").is_err(), "the process is not waited for any more");
+}
+
+/// Regression test: the kernel shows no process id of another namespace, and that was undefined behaviour.
+#[test]
+fn a_process_in_another_namespace_takes_over() {
+    let dir = Dir::new("handover-namespace");
+    dir.write("file", "");
+    let args = format!("serve --log info --listen 127.0.0.1:0 --handover {dir}/handover.sock");
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]).current_dir(super::HERE);
+        command
+    };
+    let output = unshare().arg("true").output();
+    if !output.as_ref().is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(io::stderr(), "not run: a_process_in_another_namespace_takes_over: {output:?}");
+        return;
+    }
+    let mut command = unshare();
+    command.arg(env!("CARGO_BIN_EXE_polyserve")).args(args.split_whitespace());
+    let (serving, log) = Serving::logging(command);
+    let next = Serving::start(polyserve(&args));
+    assert_eq!(next.addr, serving.addr);
+    assert!(serving.end().0.success(), "it was handed over");
+    let log = io::read_to_string(log).expect("it logs text");
+    has(&log, &["the next process takes over"]);
+    assert!(!log.contains("pid="), "it has no id here: {log}");
 }
 
 #[test]
