@@ -44,10 +44,10 @@ pub(crate) struct Access {
 }
 
 impl AccessArgs {
-    /// What the flags ask for, or else the environment.
-    pub(crate) fn access(&self) -> anyhow::Result<Access> {
+    /// What the flags ask for, or else the environment. `has_client_ca`: clients show certificates.
+    pub(crate) fn access(&self, has_client_ca: bool) -> anyhow::Result<Access> {
         let tokens = given("--tokens", self.tokens.as_deref(), TOKENS)?;
-        let tokens = tokens.map(|(source, path)| TokensFile::open(source, path.into())).transpose()?;
+        let tokens = tokens.map(|(source, path)| TokensFile::open(source, path.into(), has_client_ca)).transpose()?;
         let hosts = given("--hosts", self.hosts.as_deref(), HOSTS)?;
         if let Some((source, hosts)) = &hosts {
             // A mistake is found before the repo is opened.
@@ -82,18 +82,6 @@ impl Access {
             "--admin {addr} can be reached from other machines, and the admin address knows no users: it must be an address of \
              loopback; or --trust-network, for example for the probes of Kubernetes behind a network policy"
         )))
-    }
-
-    /// Checks that clients show certificates if users have some.
-    pub(crate) fn check_certificates(&self, has_client_ca: bool) -> Result<(), Misuse> {
-        match &self.tokens {
-            Some(tokens) if !has_client_ca && tokens.users.have_certificates() => Err(Misuse(format!(
-                "{} {} has users with certificates (san:NAME): it needs --tls-client-ca",
-                tokens.source,
-                tokens.path.display()
-            ))),
-            _ => Ok(()),
-        }
     }
 
     /// Checks that the server `name`, which asks no service, is not to judge its clients.
@@ -131,9 +119,9 @@ fn allowed(service: impl Service, hosts: &str) -> Result<AllowedHosts, InvalidHo
 /// The users of a server, and the file that they were read from.
 #[derive(Clone, Debug)]
 pub(crate) struct TokensFile {
-    /// The flag or the variable that named it.
-    source: &'static str,
     path: PathBuf,
+    /// Clients show certificates, so users may have some.
+    has_client_ca: bool,
     users: Users,
     /// The text that is in use, or that was refused last.
     judged: String,
@@ -142,12 +130,14 @@ pub(crate) struct TokensFile {
 }
 
 impl TokensFile {
-    fn open(source: &'static str, path: PathBuf) -> Result<Self, Misuse> {
-        let wrong = |error: &dyn std::fmt::Display| Misuse(format!("{source} {}: {error}", path.display()));
-        let judged = read_settings_text(&path).map_err(|error| wrong(&error))?;
-        let users = Users::parse(&judged).map_err(|error| wrong(&error))?;
+    fn open(source: &'static str, path: PathBuf, has_client_ca: bool) -> Result<Self, Misuse> {
+        let read = || {
+            let judged = read_settings_text(&path).map_err(|error| error.to_string())?;
+            Ok((parsed(&judged, has_client_ca)?, judged))
+        };
+        let (users, judged) = read().map_err(|why: String| Misuse(format!("{source} {}: {why}", path.display())))?;
         warn_of_mode(&path);
-        Ok(Self { source, path, users, judged, changed: None })
+        Ok(Self { path, has_client_ca, users, judged, changed: None })
     }
 
     /// Reads the file again. Returns whether it was used. `is_asked`: else only a changed file is judged.
@@ -168,13 +158,24 @@ impl TokensFile {
                 return Ok(false);
             }
         }
-        let result = self.users.replace(&text).map_err(|error| wrong(&error));
+        let result = parsed(&text, self.has_client_ca)
+            .and_then(|_| self.users.replace(&text).map_err(|error| error.to_string()));
+        let result = result.map_err(|why| wrong(&why));
         (self.judged, self.changed) = (text, None);
         result.map(|()| {
             warn_of_mode(&self.path);
             true
         })
     }
+}
+
+/// The users of a text. Those with certificates need clients that show some.
+fn parsed(text: &str, has_client_ca: bool) -> Result<Users, String> {
+    let users = Users::parse(text).map_err(|error| error.to_string())?;
+    if users.have_certificates() && !has_client_ca {
+        return Err("it has users with certificates (san:NAME), and needs --tls-client-ca".to_owned());
+    }
+    Ok(users)
 }
 
 /// Warns of a file that other users of the machine may read or change.

@@ -34,7 +34,8 @@ pub(crate) fn watch(tls: Option<&TlsConfig>, tokens: Option<&TokensFile>) -> any
 /// What is logged about a file.
 struct Watched {
     what: &'static str,
-    /// The last error. A file that stays unreadable is logged once.
+    /// The error that was logged last, until the file has none. A file that stays unreadable is logged once, and so is a certificate that
+    /// begins later.
     refused: Option<String>,
 }
 
@@ -43,20 +44,39 @@ impl Watched {
         Self { what, refused: None }
     }
 
-    /// `result`: whether the file was used, or what is wrong with it.
-    fn note(&mut self, is_asked: bool, result: Result<bool, String>) {
+    /// `result`: whether the file was used, or what is wrong with it. Returns whether a line was logged.
+    fn note(&mut self, is_asked: bool, result: Result<bool, String>) -> bool {
         let what = self.what;
         match result {
-            Ok(false) => {}
-            Ok(true) => {
+            Ok(is_used) => {
                 self.refused = None;
-                tracing::info!("the {what} was read again");
+                if is_used {
+                    tracing::info!("the {what} was read again");
+                }
+                is_used
             }
-            Err(error) if !is_asked && self.refused.as_ref() == Some(&error) => {}
+            Err(error) if !is_asked && self.refused.as_ref() == Some(&error) => false,
             Err(error) => {
                 tracing::error!(%error, "the new {what} is refused, and the old one stays in use");
                 self.refused = Some(error);
+                true
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: the second outage of a file had no line.
+    #[test]
+    fn each_outage_has_a_line() {
+        let mut file = Watched::new("file");
+        let gone = || Err(String::from("it is gone"));
+        let looks = [gone(), gone(), Ok(false), gone(), gone(), Ok(true), Ok(false), gone()];
+        let logged = looks.map(|look| file.note(false, look));
+        assert_eq!(logged, [true, false, false, true, false, true, false, true]);
+        assert!(file.note(true, gone()), "an answer to SIGHUP is never left out");
     }
 }

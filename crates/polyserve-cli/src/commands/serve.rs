@@ -130,7 +130,7 @@ const ENTITY: &str = "entity";
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let (tls, access) = (args.tls.config()?, args.access.access()?);
+    let (tls, access) = (args.tls.config()?, args.access.access(args.tls.has_client_ca()?)?);
     reload::watch(tls.as_ref(), access.tokens.as_ref())?; // before the other signals, so that SIGHUP reads the files again
     let mut signals = Signals::register().map_err(explained).context("the signals cannot be taken over")?;
     let mut plan = Plan::checked(catalog, args, tls, access)?;
@@ -312,7 +312,7 @@ fn check_access(
             return Err(Misuse(why).into());
         }
     }
-    Ok(access.check_certificates(has_client_ca)?)
+    Ok(())
 }
 
 /// Returns the server or the reference `name`, unless it is a reference and cannot do what the settings ask for.

@@ -275,6 +275,14 @@ fn the_users_change_without_a_restart() {
     assert!(!line.contains("secret-of-bob"), "{line}");
     until(&second);
 
+    // Regression test: a reload used what a start refuses.
+    dir.write("tokens", format!("{}\nbob read san:bob.example.org", third.line));
+    serving.signal(Signal::HUP);
+    line.clear();
+    log.read_line(&mut line).expect("it logs text");
+    has(&line, &["ERROR", "the old one stays in use", "--tls-client-ca"]);
+    until(&second);
+
     write(&dir, &[&second, &third]);
     until(&third);
     until(&second);
