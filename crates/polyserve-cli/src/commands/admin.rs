@@ -22,7 +22,7 @@ use polyserve::signals::Signals;
 use polyserve::threadpool::PoolServer;
 use polyserve::{Drain, EntityRepo, ListenOn, Running, ServerConfig, ServerExt as _, Service, resolve_address};
 use polyserve_bench::Misuse;
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 use rustix::io::{Errno, ioctl_fionbio};
 
 use super::handover::Offer;
@@ -151,11 +151,14 @@ fn check_log(path: &str) -> io::Result<()> {
     }
 }
 
-/// Checks that the directory exists in which a file is to be made.
+/// Checks that the directory exists in which a file is to be made, and that this user can make one.
 pub(super) fn check_directory_of(path: &Path) -> io::Result<()> {
     let parent = path.parent().ok_or(ErrorKind::NotFound)?;
     let directory = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    if fs::metadata(directory)?.is_dir() { Ok(()) } else { Err(ErrorKind::NotADirectory.into()) }
+    if !fs::metadata(directory)?.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    Ok(accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
 /// Opens the file of the access log. A named pipe needs a process that reads it: the open would wait for one, without an end.

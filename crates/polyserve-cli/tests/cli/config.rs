@@ -1,5 +1,8 @@
 //! `polyserve serve --config FILE`.
 
+use std::io::{self, Write as _};
+
+use super::handover::as_user;
 use super::{Dir, Serving, ask, ended, get, has, misused, polyserve, text};
 
 /// Runs the check of a file. It must be refused, and the error must name the file and have these parts.
@@ -120,4 +123,21 @@ fn a_check_looks_at_the_files_that_are_to_be_made() {
         assert!(!dir.path("new").exists());
     }
     refused(&dir, &format!("handover = '{dir}/{}'\n", "x".repeat(200)), &[":1: ", "--handover"]);
+}
+
+/// Regression test: a check found a directory usable in which the user could make nothing. Only root can become a user that can make nothing in
+/// the directory of this test.
+#[test]
+fn a_check_finds_a_directory_in_which_nothing_can_be_made() {
+    let dir = Dir::new("config-directory");
+    dir.write("file", "");
+    for flag in ["--access-log", "--handover"] {
+        let output = as_user(54321, &format!("serve --check-config {flag} {dir}/new")).output();
+        let Some(output) = output.ok().filter(|output| !text(&output.stderr).starts_with("setpriv")) else {
+            let _ = writeln!(io::stderr(), "not run: a_check_finds_a_directory_in_which_nothing_can_be_made: setpriv");
+            return;
+        };
+        assert_eq!(output.status.code(), Some(2), "{flag}");
+        has(&text(&output.stderr), &[flag, "Permission denied"]);
+    }
 }
