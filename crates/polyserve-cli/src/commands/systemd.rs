@@ -3,7 +3,13 @@
 //! With a passed socket, clients wait in its queue while the process is replaced, so a restart refuses none. Without systemd, all of
 //! this does nothing.
 
+use std::ffi::OsStr;
+use std::io;
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use listenfd::ListenFd;
 use polyserve_bench::Misuse;
@@ -42,8 +48,25 @@ pub(crate) fn notify_stopping() {
     notify(NotifyState::Stopping);
 }
 
+/// Sends a message.
 pub(super) fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+    if let Some(name) = std::env::var_os("NOTIFY_SOCKET")
+        && let Err(error) = send(&name, &format!("{state}\n"))
+    {
         tracing::warn!(%error, "systemd cannot be told about the state of the process");
     }
+}
+
+/// The max time in which a message is sent: a systemd that reads none must hold neither the server nor its end.
+const MAX_SEND: Duration = Duration::from_secs(2);
+
+/// Sends `message` to the socket at a path, or to `@NAME`, which has no path.
+fn send(name: &OsStr, message: &str) -> io::Result<()> {
+    let addr = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(name),
+    }?;
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(MAX_SEND))?;
+    socket.send_to_addr(message.as_bytes(), &addr).map(drop)
 }

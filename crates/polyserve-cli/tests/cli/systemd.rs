@@ -3,7 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
+#[cfg(target_os = "linux")]
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -97,6 +99,24 @@ impl Drop for Told {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.1); // an error leaves an empty socket in the directory of temporary files
     }
+}
+
+/// Regression test: a socket without a path (`@NAME`) was taken for a file.
+#[cfg(target_os = "linux")]
+#[test]
+fn systemd_is_told_at_an_abstract_socket() {
+    let name = format!("polyserve-{}", std::process::id());
+    let addr = SocketAddr::from_abstract_name(&name).expect("the name is short");
+    let socket = UnixDatagram::bind_addr(&addr).expect("no socket has the name");
+    let mut command = polyserve("serve --listen 127.0.0.1:0");
+    let serving = Serving::start({
+        command.env("NOTIFY_SOCKET", format!("@{name}"));
+        command
+    });
+    let told = Told(socket, PathBuf::new());
+    assert_eq!(told.next(), "READY=1");
+    serving.drained(Signal::TERM);
+    assert_eq!(told.next(), "STOPPING=1");
 }
 
 /// Regression test: a limit of zero, which is none, took a core for messages.
