@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the configurations of docs/OPERATING.md: a server scraped by Prometheus, behind nginx and behind Caddy, with TLS and a user; a server
-# with a configuration file that hands over; one with TLS of its own; one with tokens; and the steps from the sources to a server.
+# with a configuration file that hands over; one with TLS of its own; one with tokens; the steps from the sources to a server; and the units
+# of systemd.
 # A program that cannot be installed is reported as not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -219,3 +220,17 @@ steps first.toml >"$walk/first.toml"
     { cat "$tmp/proxy.log" >&2; exit 1; }
 [ "$(grep -c '"a first entity"' "$tmp/proxy.log")" = 2 ] || { echo "the entity is not in the copy" >&2; cat "$tmp/proxy.log" >&2; exit 1; }
 echo "from the sources to a server: ok"
+
+# The units start the server with the machine, and not with its first client only.
+if command -v systemctl >/dev/null; then
+    units=$tmp/root/etc/systemd/system
+    mkdir -p "$units"
+    for unit in polyserve.socket polyserve.service; do
+        block "$unit" >"$units/$unit"
+        systemctl --root="$tmp/root" enable "$unit" >"$tmp/proxy.log" 2>&1
+        [ "$(systemctl --root="$tmp/root" is-enabled "$unit")" = enabled ] || { echo "$unit is not enabled" >&2; cat "$tmp/proxy.log" >&2; exit 1; }
+    done
+    echo "systemd: ok"
+else
+    echo "systemd: not run: there is no systemctl"
+fi
