@@ -73,7 +73,7 @@ fn rank(axis: &str, columns: &[(String, String)], measured: &Figures, names: &[S
         let first = [name.clone(), or_empty(rank.map(|rank| rank.to_string())), or_empty(relative)];
         table.row(first.into_iter().chain(figures).collect());
     };
-    let ranks = shared_ranks(ranked.len(), |first, own| is_slower(ranked[first].0, ranked[own].0));
+    let ranks = shared_ranks(ranked.len(), None, |first, own| is_slower(ranked[first].0, ranked[own].0));
     for ((relative, name), rank) in ranked.iter().zip(ranks) {
         row(name, relative.is_finite().then_some(rank));
     }

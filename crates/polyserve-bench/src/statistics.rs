@@ -172,12 +172,17 @@ impl Compared {
 }
 
 /// The ranks of `count` contestants that are in order, the best first. A contestant shares the rank before it unless
-/// `is_different` of the first contestant with that rank and itself. Both are places from 0.
-pub fn shared_ranks(count: usize, is_different: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+/// `is_different` of itself and the first contestant with that rank, or the one at `baseline`. All are places from 0.
+pub fn shared_ranks(count: usize, baseline: Option<usize>, is_different: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     let mut ranks: Vec<usize> = Vec::with_capacity(count);
     for place in 0..count {
-        let shared = ranks.last().copied().filter(|rank| !is_different(rank - 1, place));
-        ranks.push(shared.unwrap_or(place + 1));
+        let shares = |rank: &usize| {
+            let is_compared = |other: &usize| {
+                *other == rank - 1 || baseline.is_some_and(|baseline| [*other, place].contains(&baseline))
+            };
+            !(rank - 1..place).filter(is_compared).any(|other| is_different(other, place))
+        };
+        ranks.push(ranks.last().copied().filter(shares).unwrap_or(place + 1));
     }
     ranks
 }
@@ -186,7 +191,8 @@ pub fn shared_ranks(count: usize, is_different: impl Fn(usize, usize) -> bool) -
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Resampled {
     ratio: f64,
-    rounds: usize,
+    /// The ratios, the smallest first.
+    ratios: Vec<f64>,
     /// The medians of the resamples, the smallest first.
     medians: Vec<f64>,
 }
@@ -221,6 +227,13 @@ pub(crate) fn tie_band(same: Option<&Estimate>) -> Interval {
     match same {
         Some(Estimate { interval, .. }) => Interval { low: interval.low.min(1.0), high: interval.high.max(1.0) },
         None => Interval { low: 0.0, high: f64::INFINITY },
+    }
+}
+
+impl Interval {
+    /// The band of ties for the ratio of any two contestants: it also contains the inverse ratios.
+    pub(crate) fn symmetric(&self) -> Self {
+        Self { low: self.low.min(self.high.recip()), high: self.high.max(self.low.recip()) }
     }
 }
 
@@ -532,8 +545,16 @@ mod tests {
     #[test]
     fn a_rank_is_shared_with_its_first_contestant() {
         let speeds = [10.0, 9.6, 9.1, 8.9, 5.0_f64];
-        let ranks = shared_ranks(5, |first, own| speeds[own] < speeds[first] * 0.95);
+        let ranks = shared_ranks(5, None, |first, own| speeds[own] < speeds[first] * 0.95);
         assert_eq!(ranks, [1, 1, 3, 3, 5]);
-        assert_eq!(shared_ranks(0, |_, _| true), [] as [usize; 0]);
+        assert_eq!(shared_ranks(0, None, |_, _| true), [] as [usize; 0]);
+        // Only the second and the third differ.
+        for (baseline, expected) in [(None, 1), (Some(0), 1), (Some(1), 3), (Some(2), 3)] {
+            assert_eq!(
+                shared_ranks(3, baseline, |one, other| (one, other) == (1, 2)),
+                [1, 1, expected],
+                "{baseline:?}"
+            );
+        }
     }
 }

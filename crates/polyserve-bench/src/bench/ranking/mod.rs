@@ -35,6 +35,7 @@ pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
 pub(crate) use row::{BUSY, is_server_full};
 pub use row::{Latencies, NotRanked, RankingRow, Share, Side, Void};
+pub(in crate::bench) use standing::differ;
 pub(crate) use void::{MAX_LATENCY, MIN_THROUGHPUT};
 
 use void::Pair;

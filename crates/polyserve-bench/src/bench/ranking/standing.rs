@@ -3,14 +3,16 @@
 //! The order is by throughput. With a goal for the p99, the contestants that meet it come first, then those of which it is too
 //! near to tell. If no contestant meets the goal, the order is by p99.
 //!
-//! Invariant: contestants of which no difference was found share a rank. Cost: two or three estimates for each contestant.
+//! Invariant: a contestant shares a rank with the baseline if and only if the table has no difference between them. Two other
+//! contestants differ by the ratio of their rounds. Cost: two or three estimates for each contestant.
 
 use std::time::Duration;
 
 use crate::report::figures::{count, counted, time_us};
 
 use super::{Figure, Intervals, Latencies, Ranking, RankingEntry, RankingRow, p99, ratios, throughput};
-use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, Verdict, shared_ranks};
+use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, Verdict, shared_ranks, tie_band};
+use crate::turn::Role;
 
 /// The number of ties that a sentence names.
 const MAX_NAMED: usize = 3;
@@ -21,7 +23,7 @@ impl Ranking {
         let entry_of = |row: &RankingRow| entries.iter().find(|entry| entry.name == row.name);
         let compared = |own: &RankingRow, other: &RankingRow, figure: Figure, band: Option<Interval>| {
             let estimate = intervals.estimate(&ratios(entry_of(own)?, entry_of(other)?, figure))?;
-            Some(Compared::of(estimate, &symmetric_band(band)))
+            Some(Compared::of(estimate, &band.unwrap_or_else(|| tie_band(None)).symmetric()))
         };
         let mut placed: Vec<RankingRow> = self.rows.extract_if(.., |row| row.role.is_ranked()).collect();
         if let Some(goal_us) = self.goal_us {
@@ -42,15 +44,18 @@ impl Ranking {
             }
         }
         let band = self.bands.throughput;
-        let ranks = shared_ranks(placed.len(), |first, own| {
+        let baseline = placed.iter().position(|row| row.role == Role::Baseline);
+        let baseline = baseline.filter(|_| self.goal_met != Some(false)); // the order is by throughput
+        let ranks = shared_ranks(placed.len(), baseline, |first, own| {
             let (own, first) = (&placed[own], &placed[first]);
-            let verdict = |figure, band| compared(own, first, figure, band).map(|found| found.verdict);
             if self.goal_met == Some(false) {
                 // Of two that were overloaded, none has a lower p99.
-                return p99_us(own) > p99_us(first)
-                    && !matches!(verdict(p99, p99_band), Some(Verdict::Tie | Verdict::TooFewRounds));
+                let is_different =
+                    || compared(own, first, p99, p99_band).is_none_or(|found| found.verdict.is_different());
+                return p99_us(own) > p99_us(first) && is_different();
             }
-            own.meets_goal != first.meets_goal || verdict(throughput, band) == Some(Verdict::Slower)
+            let rows = [first, own].map(|row| (row.role, row.throughput));
+            own.meets_goal != first.meets_goal || differ(rows, || compared(own, first, throughput, band))
         });
         for (place, rank) in ranks.into_iter().enumerate() {
             let first = placed.first().filter(|_| place > 0);
@@ -105,11 +110,17 @@ fn inverted(Estimate { ratio, interval, rounds }: Estimate) -> Estimate {
     Estimate { ratio: ratio.recip(), interval, rounds }
 }
 
-/// The band of ties for the ratio of any two contestants: it also contains the inverse ratios. Without a band, no ratio is a
-/// difference.
-fn symmetric_band(band: Option<Interval>) -> Interval {
-    let Interval { low, high } = band.unwrap_or_else(|| crate::statistics::tie_band(None));
-    Interval { low: low.min(high.recip()), high: high.max(low.recip()) }
+/// Whether two contestants differ, each with its role and its comparison with the baseline: by that comparison if one is the
+/// baseline, as in the table; else by `compared`.
+pub(in crate::bench) fn differ(
+    rows: [(Role, Option<Compared>); 2],
+    compared: impl FnOnce() -> Option<Compared>,
+) -> bool {
+    let compared = match rows {
+        [(Role::Baseline, _), (_, of_baseline)] | [(_, of_baseline), (Role::Baseline, _)] => of_baseline,
+        _ => compared(),
+    };
+    compared.is_some_and(|compared| compared.verdict.is_different())
 }
 
 /// The p99s of the two in words, with the verdict on their ratio.

@@ -445,3 +445,29 @@ fn a_goal_for_the_p99_comes_before_the_throughput() {
     let answer = Ranking::new(&few, None, FIXED, None).answer();
     assert_eq!(answer, "too few rounds for a verdict: 9 of 10; the highest throughput so far has `a`, 1,001 req/s");
 }
+
+/// Regression test: another band of noise decided the ranks than the verdicts.
+#[test]
+fn ranks_agree_with_the_verdicts_on_the_baseline() {
+    let rounds = |speed: f64| (0..12).map(move |_| measurement(speed, 100));
+    for (again, others, expected) in [
+        (980.0, &[1010.0][..], &[1, 2][..]),
+        (1020.0, &[1010.0], &[1, 1]),
+        (980.0, &[990.0], &[1, 1]),
+        (1020.0, &[990.0], &[1, 2]),
+        (1010.0, &[1005.0, 996.0], &[1, 1, 3]), // the last differs from the baseline, and not from the first
+    ] {
+        let mut entries =
+            vec![entry(("base", Role::Baseline), rounds(1000.0)), entry(("again", Role::Same), rounds(again))];
+        entries.extend(others.iter().map(|speed| entry(("other", Role::Ranked), rounds(*speed))));
+        (0..).zip(&mut entries).for_each(|(place, entry)| entry.name += &place.to_string());
+        let ranking = Ranking::new(&entries, None, FIXED, None);
+        let ranked = || ranking.rows.iter().filter(|row| row.rank.is_some());
+        let base = ranked().find(|row| row.role == Role::Baseline).unwrap().rank;
+        for row in ranked() {
+            let is_different = row.throughput.unwrap().verdict.is_different();
+            assert_eq!(is_different, row.rank != base, "{again} {others:?}: {row:?}");
+        }
+        assert_eq!(ranked().filter_map(|row| row.rank).collect::<Vec<_>>(), expected, "{again} {others:?}");
+    }
+}

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::bench::figures::{self, Better, NamedFigure, NamedFigures};
 use crate::bench::mode::search::SearchEnd;
-use crate::bench::ranking::{BUSY, RankingEntry, is_server_full, ratios};
+use crate::bench::ranking::{BUSY, RankingEntry, differ, is_server_full, ratios};
 use crate::bench::sweep::SweepCell;
 use crate::experiment::{again, distinct, first_of};
 use crate::output::{NO_ANSWER, latency_text, rate_text};
@@ -79,12 +79,17 @@ impl CellContestants<'_> {
             let [a, b] = [a, b].map(|row| value(row).unwrap_or(worst));
             if self.figure.better == Better::Higher { b.total_cmp(&a) } else { a.total_cmp(&b) }
         });
-        let ranks = shared_ranks(ranked.len(), |first, other| {
-            let ratio = self.ratio(ranked[other].0, &ranked[first].0.name);
-            let [first, other] = [first, other].map(|place| value(&ranked[place].1).filter(|value| value.is_finite()));
-            // After any number of rounds, a contestant without an answer comes after one with answers.
-            let ratio = ratio.filter(|_| first.is_some() && other.is_some());
-            ratio.map_or(first != other, |ratio| ratio.verdict(&band).is_different())
+        let baseline = ranked.iter().position(|(entry, _)| entry.role == Role::Baseline);
+        let ranks = shared_ranks(ranked.len(), baseline, |first, other| {
+            let [(first, first_row), (other, other_row)] = [&ranked[first], &ranked[other]];
+            let has_answers = |row: &BenchRow| value(row).is_some_and(f64::is_finite);
+            if !has_answers(first_row) || !has_answers(other_row) {
+                // After any number of rounds, a contestant without an answer comes after one with answers.
+                return has_answers(first_row) != has_answers(other_row);
+            }
+            differ([first_row, other_row].map(|row| (row.role, row.compared)), || {
+                Some(Compared::of(self.ratio(other, &first.name)?, &band.symmetric()))
+            })
         });
         ranked.iter_mut().zip(ranks).for_each(|((_, row), rank)| row.rank = Some(rank));
         ranked.into_iter().chain(others).map(|(_, row)| row).collect()
@@ -179,5 +184,34 @@ mod tests {
         assert_eq!((compared.estimate.rounds, compared.verdict), (12, Verdict::Faster), "more is worse here");
         assert_eq!(rows[1].text(&figure), "no answer");
         assert_eq!(rows_of(vec![Some(&silent[1])])[1].rank, Some(2), "a single round decides that");
+    }
+
+    /// Regression test: the noise of a ratio to the baseline was also taken for its inverse, and for ratios of two others.
+    #[test]
+    fn ranks_agree_with_the_verdicts_on_the_baseline() {
+        for (again, others, expected) in [
+            (980.0, &[1010.0][..], &[1, 2][..]),
+            (1020.0, &[1010.0], &[1, 1]),
+            (980.0, &[990.0], &[1, 1]),
+            (1020.0, &[990.0], &[1, 2]),
+            (1010.0, &[1005.0, 996.0], &[1, 1, 3]), // the last differs from the baseline, and not from the first
+        ] {
+            let roles = [Role::Baseline, Role::Same].into_iter().chain(others.iter().map(|_| Role::Ranked));
+            let rates = [&[1000.0, again], others].concat();
+            let figures_of = |per_s| NamedFigures::from([(String::from(figures::REQUESTS_PER_S), per_s)]);
+            let figures: Vec<NamedFigures> = rates.into_iter().map(figures_of).collect();
+            let entries = roles.zip(&figures).enumerate().map(|(place, (role, figures))| {
+                let name = if role == Role::Same { String::from("0 (again)") } else { place.to_string() };
+                RankingEntry { name, role, bound: None, rounds: vec![Some(figures); 12] }
+            });
+            let (figure, cell) = (NamedFigure::named(figures::REQUESTS_PER_S).unwrap(), SweepCell::new());
+            let rows =
+                CellContestants { entries: entries.collect(), cell: &cell, figure, baseline: "0", seed: 1 }.rows();
+            let ranks: Vec<usize> = rows.iter().filter_map(|row| row.rank).collect();
+            assert_eq!(ranks, expected, "{again} {others:?}: {rows:?}");
+            let base = rows.iter().find(|row| row.role == Role::Baseline).unwrap().rank;
+            let differs = |row: &BenchRow| row.compared.is_some_and(|compared| compared.verdict.is_different());
+            assert!(rows.iter().filter(|row| row.rank.is_some()).all(|row| differs(row) == (row.rank != base)));
+        }
     }
 }
