@@ -210,15 +210,47 @@ impl Resampled {
             return None;
         }
         let medians = bootstrap(&ratios, seed, resamples);
-        Some(Self { rounds: ratios.len(), ratio: median(&mut ratios), medians })
+        let ratio = median(&mut ratios);
+        ratios.sort_unstable_by(f64::total_cmp);
+        Some(Self { ratios, ratio, medians })
     }
 
-    /// The estimate with an interval that misses with the probability `error`.
+    /// The estimate with an interval that misses with the probability `error`. Resamples cannot leave the range of the ratios, so at
+    /// an error below 5 % the interval also contains that of the sign test. With too few rounds for that, it contains every ratio.
     pub(crate) fn estimate(&self, error: f64) -> Estimate {
         let at = |share: f64| self.medians[((self.medians.len() - 1) as f64 * share).round() as usize];
-        let interval = Interval { low: at(error / 2.0), high: at(1.0 - error / 2.0) };
-        Estimate { ratio: self.ratio, interval, rounds: self.rounds }
+        let mut interval = Interval { low: at(error / 2.0), high: at(1.0 - error / 2.0) };
+        if error < ERROR_PROBABILITY {
+            let Interval { low, high } =
+                sign_interval(&self.ratios, error).unwrap_or(Interval { low: 0.0, high: MAX_RATIO });
+            interval = Interval { low: interval.low.min(low), high: interval.high.max(high) };
+        }
+        Estimate { ratio: self.ratio, interval, rounds: self.ratios.len() }
     }
+}
+
+/// The interval of the median of `sorted`, by the sign test: it misses with a probability of at most `error`. `None` if there are too
+/// few values.
+pub(crate) fn sign_interval(sorted: &[f64], error: f64) -> Option<Interval> {
+    let all = sorted.len();
+    let outside = (0..all / 2).take_while(|outside| sign_p_value(all - outside, *outside) <= error).last()?;
+    Some(Interval { low: sorted[outside], high: sorted[all - 1 - outside] })
+}
+
+/// The p-value of the sign test: two-sided, exact.
+pub(crate) fn sign_p_value(above: usize, below: usize) -> f64 {
+    let (count, larger) = (above + below, above.max(below));
+    // The probability of at least `larger` heads in `count` throws. Each binomial coefficient follows from the
+    // previous one.
+    let (mut term, mut tail) = (0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)), 0.0);
+    for heads in (0..=count).rev() {
+        if heads < larger {
+            break;
+        }
+        tail += term;
+        term *= heads as f64 / (count - heads + 1) as f64;
+    }
+    (2.0 * tail).min(1.0)
 }
 
 /// The band of ties: the interval of the baseline against itself, widened to contain 1. Without that estimate, every ratio
@@ -489,6 +521,22 @@ mod tests {
         let [wide, narrow] = [0.005, 0.1].map(|error| resampled.estimate(error).interval);
         assert!(wide.low < narrow.low && wide.high > narrow.high, "{wide}, {narrow}");
         assert_eq!(Resampled::of(&[], 3), None);
+    }
+
+    /// Regression test: no resample of ten rounds could leave the range of its ratios, however small the error was.
+    #[test]
+    fn a_small_error_needs_rounds() {
+        let of = |rounds: u32, error: f64| {
+            let ratios: Vec<f64> = (1..=rounds).map(|round| 1.0 + f64::from(round) / 100.0).collect();
+            let Interval { low, high } = Resampled::of(&ratios, 3).unwrap().estimate(error).interval;
+            (low, high)
+        };
+        // The median of five is within their range with the probability 1 - 2^-4.
+        assert_eq!((of(5, 0.001), of(5, 0.049)), ((0.0, MAX_RATIO), (0.0, MAX_RATIO)));
+        assert_eq!((of(10, 0.0019), of(10, 0.002)), ((0.0, MAX_RATIO), (1.01, 1.10)));
+        // It is between the second and the ninth of ten with the probability 1 - 22 x 2^-10.
+        assert_eq!((of(10, 0.021), of(10, 0.022)), ((1.01, 1.10), (1.02, 1.09)));
+        assert_eq!(of(20, 0.0001), (1.02, 1.19));
     }
 
     /// A fifth of the rounds have half the speed, as if another process used the machine.

@@ -22,7 +22,7 @@
 //! Sources: Hirsch, Slack and Smith, "Techniques of trend analysis for monthly water quality data", 1982; Holm, "A simple
 //! sequentially rejective multiple test procedure", 1979.
 
-use crate::statistics::{Interval, median_of};
+use crate::statistics::{Interval, median_of, sign_interval, sign_p_value};
 
 /// How much two measurements of the same server differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,9 +105,7 @@ impl Band {
 pub(super) fn median_interval(ratios: &[f64]) -> Option<Interval> {
     let mut sorted: Vec<f64> = ratios.iter().copied().filter(is_ratio).collect();
     sorted.sort_unstable_by(f64::total_cmp);
-    let all = sorted.len();
-    let outside = (0..all / 2).take_while(|outside| p_value(all - outside, *outside) < SIGNIFICANCE).last()?;
-    Some(Interval { low: sorted[outside], high: sorted[all - 1 - outside] })
+    sign_interval(&sorted, SIGNIFICANCE)
 }
 
 fn is_ratio(ratio: &f64) -> bool {
@@ -136,7 +134,7 @@ impl Votes {
     fn decide_of_nearly_every(self) -> Decision {
         let Self { above, below, .. } = self;
         let share = |count: usize| count as f64 / self.all().max(1) as f64;
-        let (side, p) = (sign_test(above, below), p_value(above, below));
+        let (side, p) = (sign_test(above, below), sign_p_value(above, below));
         let is_refuted = side == Some(false) || (self.all() >= MIN_RATIOS && share(below) >= 1.0 - LARGE_SHARE);
         let is_confirmed = side == Some(true) && share(above) >= LARGE_SHARE;
         let holds = if is_refuted { Some(false) } else { is_confirmed.then_some(true) };
@@ -150,7 +148,7 @@ impl Votes {
         match self.all() {
             all if all < MIN_RATIOS => Decision::UNDECIDED,
             _ if contradiction < SIGNIFICANCE => decided(false, contradiction),
-            all if all == self.above => decided(true, p_value(all, 0)),
+            all if all == self.above => decided(true, sign_p_value(all, 0)),
             _ => Decision::UNDECIDED,
         }
     }
@@ -160,14 +158,14 @@ impl Votes {
         let Self { above, within, below } = self;
         let is_most = within as f64 / self.all().max(1) as f64 >= LARGE_SHARE;
         let is_tie = sign_test(above, below) != Some(true) && self.all() >= MIN_RATIOS && is_most && factor <= MAX_TIE;
-        is_tie.then(|| p_value(within, above + below))
+        is_tie.then(|| sign_p_value(within, above + below))
     }
 
     /// Whether more than half of the ratios are above, or below.
     fn decide_of_most(self) -> Decision {
         let side = |count: usize, holds: bool| {
             let rest = self.all() - count;
-            let decided = Decision { holds: Some(holds), p: Some(p_value(count, rest)), is_tie: false };
+            let decided = Decision { holds: Some(holds), p: Some(sign_p_value(count, rest)), is_tie: false };
             (sign_test(count, rest) == Some(true)).then_some(decided)
         };
         side(self.above, true).or_else(|| side(self.below, false)).unwrap_or(Decision::UNDECIDED)
@@ -213,7 +211,7 @@ fn tie_p_value(ratios: &[f64]) -> f64 {
     let Votes { above, within, below } = Votes::of(ratios.iter().copied(), MAX_TIE);
     let side = |outside: usize| {
         let inside = above + within + below - outside;
-        if inside > outside { p_value(inside, outside) } else { 1.0 }
+        if inside > outside { sign_p_value(inside, outside) } else { 1.0 }
     };
     side(above).max(side(below))
 }
@@ -347,23 +345,7 @@ fn normal_tail(z: f64) -> f64 {
 
 /// Returns true for above; `None` if chance alone favours a side as clearly in 5 % of all cases or more.
 fn sign_test(above: usize, below: usize) -> Option<bool> {
-    (above != below && p_value(above, below) < SIGNIFICANCE).then_some(above > below)
-}
-
-/// The p-value of the sign test: two-sided, exact.
-fn p_value(above: usize, below: usize) -> f64 {
-    let (count, larger) = (above + below, above.max(below));
-    // The probability of at least `larger` heads in `count` throws. Each binomial coefficient follows from the
-    // previous one.
-    let (mut term, mut tail) = (0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)), 0.0);
-    for heads in (0..=count).rev() {
-        if heads < larger {
-            break;
-        }
-        tail += term;
-        term *= heads as f64 / (count - heads + 1) as f64;
-    }
-    (2.0 * tail).min(1.0)
+    (above != below && sign_p_value(above, below) < SIGNIFICANCE).then_some(above > below)
 }
 
 #[cfg(test)]
