@@ -48,8 +48,8 @@ pub struct Load {
     pub length: RunLength,
     /// The max time for a connect, an answer or a server's close. After it the request fails and the connection is replaced.
     ///
-    /// After the end of the measured period, the client waits for answers for the same time, but at most 2 s. In an open
-    /// loop, it first sends the remaining due requests for that time. Default 10 s.
+    /// The client waits as long for an answer after the end of the measured period. In an open loop, it first sends the remaining
+    /// due requests, for the same time, but at most 2 s. A load that is stopped waits at most 2 s. Default 10 s.
     pub timeout: Duration,
     /// The source of the server's processor time. Default unknown.
     pub cpu: CpuSource,

@@ -20,7 +20,8 @@ use crate::retry::RetryReport;
 
 /// Runs `load`: opens the connections, warms up, measures. Calls `on_progress` about ten times a second.
 ///
-/// The run takes the warm-up and the measured period, and at most the client's timeout before and after.
+/// The run takes the warm-up and the measured period, and at most the client's timeout before them. After them it takes at most the
+/// timeout, and in an open loop 2 s more.
 ///
 /// # Errors
 ///

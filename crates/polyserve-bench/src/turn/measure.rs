@@ -278,8 +278,10 @@ impl Instrument {
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();
             (load.usage, load.arrivals) = (self.usage, self.arrivals);
-            // A reference never closes a connection: the load generator closes it.
-            load.must_close = contestant.keeps_entities;
+            // Servers of the catalog announce a close, and then close. Others should (RFC 9112, section 9.6), and a reference does not:
+            // the load generator closes the connection.
+            load.must_close = contestant.keeps_entities && contestant.launch.address == AddressFrom::Json;
+            load.timeout += contestant.wait;
             load.stop = self.stop.clone();
             load.tls.clone_from(&contestant.tls);
         })

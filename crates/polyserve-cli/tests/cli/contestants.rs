@@ -33,7 +33,9 @@ fn a_server_in_another_language_takes_part() {
     assert!(row("sequential/std_mutex")["requests_per_s"].as_f64() > Some(0.0), "{ranking}");
     let contract = one(&ranking["contracts"], "name", "python");
     assert!(!array(&contract["failed"]).is_empty(), "it has no PATCH: {ranking}");
-    let alone = json(&format!("compare --contestants={EXAMPLE} --servers=python --baseline=python {TINY}"));
+    // Regression test: it does not announce the close of a connection, and was wrong.
+    let alone =
+        json(&format!("compare --contestants={EXAMPLE} --servers=python --baseline=python --no-keepalive {TINY}"));
     assert_eq!(texts(array(&alone["rows"]), "name")[..2], ["python", "python (again)"], "{alone}");
 }
 

@@ -239,10 +239,10 @@ impl WorkerState {
     }
 
     /// Ends the wait for answers. An unanswered request has failed, unless the load was stopped before the request's timeout
-    /// was over. So a silent server is noticed however short the measured period was.
+    /// was over. So a silent server is noticed however short the measured period was, and a slow one has not failed.
     pub(super) fn abandon(&mut self, connection: &ClientConnection) {
         let Some(&pending) = connection.waiting().first() else { return };
-        let (count, seconds) = (connection.waiting().len(), self.schedule.grace as f64 / 1e9);
+        let (count, seconds) = (connection.waiting().len(), self.timeout as f64 / 1e9);
         self.record_waits(connection);
         if self.retrying.is_some() {
             return; // no client waits for these answers
@@ -250,11 +250,9 @@ impl WorkerState {
         if self.schedule.is_stopped() && self.now.saturating_sub(connection.since) <= self.timeout {
             self.tally.unfinished += connection.waiting().iter().filter(|pending| pending.counts).count() as u64;
         } else if connection.is_connecting || connection.has_shortage {
-            self.fail(&pending, FailureKind::Connect, count, || {
-                format!("no connection within {seconds} s after the end")
-            });
+            self.fail(&pending, FailureKind::Connect, count, || format!("no connection within {seconds} s"));
         } else {
-            self.fail(&pending, FailureKind::Timeout, count, || format!("no answer within {seconds} s after the end"));
+            self.fail(&pending, FailureKind::Timeout, count, || format!("no answer within {seconds} s"));
         }
     }
 

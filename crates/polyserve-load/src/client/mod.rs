@@ -3,9 +3,8 @@
 //! Invariant: a free connection is in the queue `free` exactly once. A request is taken from the stream only if a
 //! connection is free and the request is due. A failed connection is counted, pauses, and is replaced.
 //!
-//! Every wait is bounded. The loop ends with the measured period, or later, when the client stops waiting for answers.
-//! It waits for the client's timeout, but at most 2 s. If a due request is sent after the end, it waits as long again for
-//! the answer.
+//! Every wait is bounded. The loop ends with the measured period, or later, when each request has its answer or has waited for the
+//! client's timeout. A load that is stopped waits at most 2 s, and so long an open loop sends due requests after the end.
 //!
 //! Cost of a batch of requests on a kept connection: one `send`, one `recv`, a share of one `epoll_wait`, one clock
 //! reading. Sockets are registered once, edge-triggered. A timer descriptor ends the waits to the nanosecond, with at most

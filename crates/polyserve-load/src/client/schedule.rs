@@ -27,8 +27,12 @@ pub(crate) struct Times {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) times: Times,
-    /// How long the client waits for answers after the end of the measured period.
+    /// How long the client sends remaining due requests after the end of the measured period. A load that is stopped, or that
+    /// retries, waits only so long for answers too.
     pub(crate) grace: u64,
+    /// How long the client waits for an answer.
+    pub(crate) timeout: u64,
+    retries: bool,
     /// No request is sent from this time on: the end of the measured period, or in an open loop without retries the end of the grace.
     until: u64,
     /// Open loop: the time of the last send.
@@ -78,9 +82,10 @@ impl Schedule {
                 Some(OpenLoop::new(times.start, 1e9 / rate, [thread, threads], random))
             }
         };
-        let grace = clock::nanos(load.timeout).min(MAX_GRACE);
-        let until = if open.is_some() && load.retry.is_none() { times.end.saturating_add(grace) } else { times.end };
-        Self { times, grace, until, last_sent: 0, is_stopped: false, left, open }
+        let (timeout, retries) = (clock::nanos(load.timeout), load.retry.is_some());
+        let grace = timeout.min(MAX_GRACE);
+        let until = if open.is_some() && !retries { times.end.saturating_add(grace) } else { times.end };
+        Self { times, grace, timeout, retries, until, last_sent: 0, is_stopped: false, left, open }
     }
 
     /// Returns the start of the next request's latency if a request may be sent now.
@@ -119,9 +124,11 @@ impl Schedule {
         self.left == 0 || now >= self.until || (now >= self.times.end && self.due().is_none())
     }
 
-    /// Returns the time at which the client stops waiting. A request that is sent after the end has the same grace.
+    /// Returns the time at which the client stops waiting for answers: no request has waited longer than the timeout then. No client
+    /// waits for an answer in a load that is stopped, or after the end of one that retries.
     pub(crate) fn abandons_at(&self) -> u64 {
-        self.times.end.max(self.last_sent).saturating_add(self.grace)
+        let wait = if self.is_stopped || self.retries { self.grace } else { self.timeout };
+        self.times.end.max(self.last_sent).saturating_add(wait)
     }
 
     /// Whether the load was stopped before its end.

@@ -259,6 +259,24 @@ fn a_swallowed_request_and_a_short_body_are_timeouts() {
     }
 }
 
+/// Regression test: a server that answers one request after the other had failed, if the last of 64 took 2 s.
+#[test]
+fn a_slow_server_has_not_failed() {
+    let (release, latch) = std::sync::mpsc::channel::<()>();
+    let latch = std::sync::Mutex::new(latch);
+    let target = serve(move |_, stream| {
+        let _ = latch.lock().unwrap().recv_timeout(Duration::from_millis(50));
+        send(stream, &right())
+    });
+    let load = load(target).with(|load| {
+        (load.connections, load.length) = (64, RunLength::Time(Duration::from_millis(100)));
+    });
+    let report = super::report(&load.with(|load| load.timeout = super::MAX_WAIT));
+    super::assert_clean(&report);
+    assert!(report.answered + report.answered_late >= 64 && report.unfinished == 0, "{report:?}");
+    drop(release);
+}
+
 /// An unanswered request of a stopped load has not failed: its timeout was not over.
 #[test]
 fn what_a_stop_leaves_unfinished_is_no_failure() {
