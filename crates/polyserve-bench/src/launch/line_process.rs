@@ -1,8 +1,9 @@
 //! A process, pinned to its cores, that reads lines on its standard input, and writes lines on its standard output.
 //!
 //! Invariant: no process outlives its [`LineProcess`]: drop kills the process and waits for it. The process has a
-//! process group of its own, so a Ctrl-C at the terminal does not reach it. This program holds its standard input; if this
-//! program is killed, a process that exits at the end of its standard input still ends.
+//! process group of its own, so a Ctrl-C at the terminal does not reach it. What is left of the group is killed when the process has
+//! ended. This program holds its standard input; if this program is killed, a process that exits at the end of its standard input
+//! still ends.
 //!
 //! Cost: two threads, one for standard output and one for standard error.
 
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use polyserve::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::Launch;
 use crate::experiment::Absence;
@@ -31,6 +32,8 @@ const EXIT_GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct LineProcess {
     pub(super) child: Child,
+    /// The process group, until it has been killed.
+    group: Option<Pid>,
     pub(super) lines: Receiver<String>,
     pub(super) errors: Tail,
     /// Disconnected when the standard error has ended.
@@ -47,7 +50,8 @@ impl LineProcess {
         let (sender, lines) = channel();
         let (errors_open, all_errors) = channel();
         let errors = Tail::default();
-        let process = Self { child, lines, errors: errors.clone(), all_errors };
+        let group = Some(Pid::from_child(&child));
+        let process = Self { child, group, lines, errors: errors.clone(), all_errors };
         let keep = move |line| {
             let _open: &std::sync::mpsc::Sender<()> = &errors_open;
             errors.push(line);
@@ -92,30 +96,52 @@ impl LineProcess {
     fn how_it_ended(&mut self) -> Option<String> {
         // The outputs close a moment before the exit status is available.
         let status = self.wait(EXIT_GRACE)?;
-        Some(self.ended_with(status, EXIT_GRACE))
+        Some(format!("it ended by itself: {}", self.ended_with(status, EXIT_GRACE)))
     }
 
-    /// How the process ended. Waits at most `grace` for the rest of its standard error: the last lines may still
-    /// be in the pipe, and a child of the process may hold it open.
+    /// The exit status and the last lines of the standard error. Waits at most `grace` for the rest of them: they may still be in the
+    /// pipe, and a child that left the process group may hold it open.
     pub(super) fn ended_with(&self, status: ExitStatus, grace: Duration) -> String {
         let _ = self.all_errors.recv_timeout(grace);
-        format!("it ended by itself: {status}{}", self.errors)
+        format!("{status}{}", self.errors)
+    }
+
+    /// Returns the exit status, if the process has ended. Its children are killed then: they would take the time of the next process,
+    /// and hold the outputs open.
+    pub(super) fn has_ended(&mut self) -> Option<ExitStatus> {
+        let status = self.child.try_wait().ok().flatten()?;
+        self.kill_group();
+        Some(status)
+    }
+
+    /// Kills the process and its children, and waits for the process.
+    pub(super) fn kill(&mut self) {
+        if self.has_ended().is_none() {
+            self.kill_group();
+            let _ = self.child.kill(); // it may have left its group
+            let _ = self.child.wait();
+        }
+    }
+
+    /// Kills the process group, once: later the system may use its ID again.
+    fn kill_group(&mut self) {
+        if let Some(group) = self.group.take() {
+            let _ = kill_process_group(group, Signal::KILL); // fails if the group is empty
+        }
     }
 
     /// Returns the exit status, or `None` if the process does not end within `timeout`.
     pub(super) fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
-        let ended = |child: &mut Child| child.try_wait().ok().flatten();
-        let child = &mut self.child;
-        if let Some(status) = ended(child) {
+        if let Some(status) = self.has_ended() {
             return Some(status);
         }
-        let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+        let pidfd = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok()?;
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
             let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&left)); // if interrupted, the loop tries again
-            match ended(child) {
+            match self.has_ended() {
                 None if Instant::now() < deadline => {}
                 ended => return ended,
             }
@@ -125,8 +151,7 @@ impl LineProcess {
 
 impl Drop for LineProcess {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // fails if the process has ended
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 

@@ -17,7 +17,7 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
-/// A process to start. It exits with code 0 after SIGTERM, or by the signal unless it reports its address as JSON. It
+/// A process to start. It exits with code 0 after SIGTERM, or by the signal or with code 143 unless it reports its address as JSON. It
 /// inherits this process's environment.
 ///
 /// In arguments, variables and files, `{port}` stands for a free port, and `{dir}` for a new directory, which has the
