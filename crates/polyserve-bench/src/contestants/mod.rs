@@ -156,11 +156,11 @@ impl Program {
         self.0.shape.unwrap_or(Shape::Multiplexed)
     }
 
-    /// The max number of connections that the program serves at once; `None` if unlimited. `workers` overrides the default,
-    /// which is smaller if the program may not use all cores.
-    pub fn max_concurrent(&self, workers: Option<usize>) -> Option<usize> {
+    /// The max number of connections that the program serves at once on this number of cores; `None` if unlimited. `workers` overrides
+    /// the default.
+    pub fn max_concurrent(&self, workers: Option<usize>, cores: usize) -> Option<usize> {
         self.0.max_concurrent.map(|max| match max {
-            MaxConcurrent::PerCore(count) => workers.unwrap_or_else(|| cores() * count),
+            MaxConcurrent::PerCore(count) => workers.unwrap_or(cores * count),
             MaxConcurrent::Fixed(max) => max,
         })
     }

@@ -115,10 +115,11 @@ fn the_listings_of_the_entity_server() {
     assert_eq!(gc_off.unbuilt(None).unwrap().env, [("GOGC".into(), "off".into())]);
     assert!(print(gc_off.name()) && named("go/entity-rwmutex-printing").unbuilt(None).unwrap().env.is_empty());
     for name in rust.into_iter().chain(["go/entity-rwmutex", gc_off.name()]) {
-        assert_eq!((named(name).shape(), named(name).max_concurrent(Some(3))), (Shape::OnePerThread, Some(3)));
+        assert_eq!((named(name).shape(), named(name).max_concurrent(Some(3), 2)), (Shape::OnePerThread, Some(3)));
+        assert!(named(name).max_concurrent(None, 1) < named(name).max_concurrent(None, 2), "{name}");
         assert!(Registry::repository().servers().all(|server| server.name() != name), "it takes part by its name only");
     }
-    assert_eq!(named("go/nethttp").max_concurrent(Some(3)), None);
+    assert_eq!(named("go/nethttp").max_concurrent(Some(3), 2), None);
 }
 
 #[test]

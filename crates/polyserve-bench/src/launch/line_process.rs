@@ -159,17 +159,13 @@ impl Drop for LineProcess {
 fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Absence> {
     let program = launch.program.display();
     let start = || {
-        cores.pin().map_err(|error| Absence::failed(format!("it cannot be pinned to the cores {cores}: {error}")))?;
         let mut command = Command::new(&launch.program);
         command.args(&launch.args).envs(launch.env.iter().map(|(name, value)| (name, value))).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|error| Absence::failed(format!("{program} cannot be started: {error}")))
     };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("start".into()).spawn_scoped(scope, start);
-        let thread = thread.map_err(|error| Absence::failed(format!("no thread to start it from: {error}")))?;
-        thread.join().unwrap_or_else(|_| Err(Absence::failed("starting it panicked")))
-    })
+    let started = cores.run(start);
+    started.map_err(|error| Absence::failed(format!("it cannot be pinned to the cores {cores}: {error}")))?
 }
 
 /// The maximum length of a line in bytes. The rest of a longer line counts as the next line.

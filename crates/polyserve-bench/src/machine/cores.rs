@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io;
 use std::str::FromStr;
+use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -42,6 +43,19 @@ impl Cores {
     /// Returns the first core that is not in `available`.
     pub fn missing_in(&self, available: &Self) -> Option<usize> {
         self.0.iter().copied().find(|core| !available.0.contains(core))
+    }
+
+    /// Runs `body` on a thread of these cores. There, a default that depends on the number of cores is that of a process on them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system refuses the cores, or a thread.
+    pub fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            let thread =
+                thread::Builder::new().name("cores".into()).spawn_scoped(scope, || self.pin().map(|()| body()))?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     /// Pins the calling thread to these cores.
@@ -130,11 +144,8 @@ mod tests {
     fn a_thread_may_be_pinned_to_a_core_of_its_process() {
         let available = Cores::available().unwrap();
         let core = Cores::from(available.numbers()[0]);
-        let pinned = std::thread::spawn(move || {
-            core.pin().unwrap();
-            Cores::available().unwrap() == core
-        });
-        assert!(pinned.join().unwrap());
+        assert_eq!(core.run(|| Cores::available().unwrap()).unwrap(), core);
+        assert_eq!(core.run(polyserve::cores).unwrap(), 1);
         assert_eq!(Cores::available().unwrap(), available, "other threads stay as they are");
     }
 }

@@ -55,6 +55,15 @@ fn contestants_speak_tls() {
     has(&definition, &["tls = true"]);
 }
 
+/// Regression test: the bound was that of a server on all cores. A pool has four workers for each core of its own.
+#[test]
+fn a_bound_is_that_of_the_servers_cores() {
+    let tiny = "--slice=30ms --warm-up=30ms --connections=6 --rounds=1 --no-latency";
+    let ranking = json(&format!("compare --servers=pool_classic/mpsc_pool --repos=std_mutex --server-cores=0 {tiny}"));
+    let [first, ..] = array(&ranking["rows"]) else { panic!("{ranking}") };
+    assert_eq!(first["bound"], "10s x 2", "{ranking}");
+}
+
 #[test]
 fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     let dir = Dir::new("tiny");

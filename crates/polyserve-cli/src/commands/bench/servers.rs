@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
-use polyserve::ServerConfig;
 use polyserve::catalog::{Promise, ServerEntry};
 use polyserve::env::Settings;
+use polyserve::{ConfigError, ServerConfig};
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::mode::closed::ClosedMode;
 use polyserve_bench::bench::mode::counted::{CountedCell, CountedTurns};
@@ -302,12 +302,16 @@ impl<'a> Servers<'a> {
         // A server that does not have a setting of the sweep is left out at these cells.
         let is_excused = !self.is_comparison() && (pattern.has_star() || !run.definition.sweep.is_empty());
         let left_out = |why| Ok(Entrant { name: name.clone(), contestant: Err(why), is_excused });
-        let (server, config) = match room::fitted(entry, &roomy_config, chosen) {
+        // The defaults of the server depend on the number of its cores.
+        let fitted = self.cores[0].run(|| {
+            let (server, config) = room::fitted(entry, &roomy_config, chosen)?;
+            Ok::<_, ConfigError>((server.shape(), bound(&*server, &config, connections), config))
+        })?;
+        let (shape, bound, config) = match fitted {
             Ok(fitted) => fitted,
             Err(error) if self.is_comparison() && !pattern.has_star() => return Err(error.into()),
             Err(error) => return left_out(error.to_string()),
         };
-        let bound = bound(&server, &config, connections);
         if let Some(bound) = bound.as_ref().filter(|_| !workload.close && !self.is_comparison()) {
             return left_out(fewer_at_a_time(bound));
         }
@@ -321,7 +325,7 @@ impl<'a> Servers<'a> {
         let flags = room::flags(&config, &flags, also);
         let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
         let contestant = Contestant::new(&name, Role::Ranked, launch).with(|one| {
-            (one.shape, one.bound) = (Some(server.shape()), bound);
+            (one.shape, one.bound) = (Some(shape), bound);
             one.wait = workload.longest_request(self.cores[0].count());
             self.tls.iter().for_each(|tls| tls.apply(one));
         });
@@ -343,7 +347,7 @@ impl<'a> Servers<'a> {
         // In the other modes, the flag is for servers of the catalog.
         let given = self.settings.config.workers.filter(|_| self.is_comparison());
         let workers = pattern.workers.or(workload.workers).or(given);
-        let max = server.max_concurrent(workers).filter(|max| *max < connections);
+        let max = server.max_concurrent(workers, self.cores[0].count()).filter(|max| *max < connections);
         let bound = max.zip(server.head_timeout()).and_then(|(max, time)| bound_of(max, time, connections));
         let refused = match (max, &bound) {
             _ if self.tls.is_some() && !server.speaks_tls() => Some(String::from(
