@@ -110,6 +110,9 @@ pub struct BenchPlan {
     /// The servers that a star stands for and that the system does not allow, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_allowed: BTreeMap<String, String>,
+    /// How the contestants from outside the catalog are started.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, Value>,
     /// The requests to a service; null without one.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub requests: Value,

@@ -14,7 +14,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use polyserve::files::read_settings_text;
-use polyserve::{Shape, Shutdown, cores};
+use polyserve::{Shape, Shutdown};
+use serde_json::{Value, json};
 
 use self::keys::{Keys, MaxConcurrent, Ready};
 use crate::Misuse;
@@ -173,6 +174,12 @@ impl Program {
     /// Whether the program sends answers without a `Date`, as a published listing does.
     pub fn is_without_date(&self) -> bool {
         self.0.without_date
+    }
+
+    /// The keys that decide what is started, for the plan of a record.
+    pub fn started(&self) -> Value {
+        let Keys { program, args, options, workers_arg, workers, env, files, .. } = &*self.0;
+        json!({"program": program, "args": args, "options": options, "workers_arg": workers_arg, "workers": workers, "env": env, "files": files})
     }
 
     /// Whether the program can speak TLS: its entry has a key `tls_args` or `tls_files`.

@@ -57,6 +57,13 @@ fn a_definition_names_a_server_of_ones_own() {
     let [claim] = array(&report["claims"]) else { panic!("{report}") };
     has(claim["figure"].as_str().unwrap(), &["python "]);
     has(&text(&ended(0, &line).stdout), &["the server in Python serves fewer requests", "here: python "]);
+    // Regression test: the record had the server's name, but not how it was started.
+    let changed = std::fs::read_to_string(EXAMPLE).unwrap() + "env = { PYTHONOPTIMIZE = \"1\" }\n";
+    dir.write(
+        "changed.toml",
+        changed.replace("{directory}", concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants")),
+    );
+    has(&misused(&line.replace(EXAMPLE, &format!("{dir}/changed.toml"))), &["its plan is", "PYTHONOPTIMIZE"]);
     let quick = json(&format!("{line}-quick --quick"));
     assert!(array(&quick["claims"]).is_empty() && quick["answer"].as_str().unwrap().contains("quick part"), "{quick}");
     has(&misused(&format!("bench {BENCH}")), &["python-bench.toml:7: contestants: there is no peer:python"]);

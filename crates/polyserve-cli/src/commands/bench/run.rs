@@ -114,6 +114,12 @@ impl Run<'_> {
             }
             check_claims(definition, contestants.iter().chain(absent.iter().map(|absent| &absent.key.contestant)))?;
         }
+        let is_of = |program: &Program, name: &str| {
+            name.strip_prefix(program.name()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['@', ' ']))
+        };
+        let takes_part = |program: &&Program| contestants.iter().any(|name| is_of(program, name));
+        let programs = self.registry.programs().filter(takes_part);
+        let programs = programs.map(|program| (program.name().to_owned(), program.started())).collect();
         let not_allowed = self.not_allowed();
         if !not_allowed.is_empty() {
             let all: Vec<String> = not_allowed.iter().map(|(name, reason)| format!("{name} ({reason})")).collect();
@@ -134,6 +140,7 @@ impl Run<'_> {
             definition: serde_json::to_value(&definition.table)?,
             settings: self.config.given()?,
             not_allowed,
+            programs,
             requests: Value::Null,
         })
     }
