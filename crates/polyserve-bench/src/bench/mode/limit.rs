@@ -1,4 +1,5 @@
-//! The throughput of the null server: the range of a search, and 100 % of the axis `rate_percent`.
+//! The throughput of the null server: the range of a search, and 100 % of the axis `rate_percent`. If requests take time, or are those
+//! to a service, it is the throughput of the baseline: the null server has other answers, and would be far above all servers.
 //!
 //! It is measured once for each workload, before the first round. Cost: the start of a process, and three loads.
 

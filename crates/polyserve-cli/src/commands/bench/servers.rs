@@ -459,7 +459,12 @@ impl ServerPlan<'_> {
             CellEntries { cell: one.cell.clone(), contestants: names.collect() }
         };
         let entries = cells.iter().map(entries).collect();
-        let limit = || reference_contestant(if definition.workload.close { ACCEPT_LIMIT } else { LIMIT });
+        let workload = &definition.workload;
+        // A null server has no such answers and takes no time, so the baseline's own throughput is 100 %.
+        let takes_time = workload.service.is_some() || workload.takes_time();
+        let own = cells.first().and_then(|cell| cell.contestants.first()).filter(|_| takes_time).cloned();
+        let null_server = || reference_contestant(if workload.close { ACCEPT_LIMIT } else { LIMIT });
+        let limit = || own.clone().unwrap_or_else(null_server);
         let turns: Box<dyn Turns> = match &definition.mode {
             Mode::Search(mode) => Box::new(SearchTurns::new(cells, mode.clone(), limit())),
             Mode::Overload(mode) => Box::new(OverloadTurns::new(cells, *mode)),
