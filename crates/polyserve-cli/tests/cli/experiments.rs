@@ -113,7 +113,7 @@ fn rates() {
 #[test]
 fn capacity() {
     // A search that misses its goal at the lowest rate takes minutes on a slow machine, so no rate misses it.
-    let changes = "--set sweep={} --set mode.p99=1h --set mode.slice=50ms --set rounds=3 --set workload.keys=20";
+    let changes = "--set sweep={} --set mode.p99=1h --set mode.slice=50ms --set rounds=2 --set workload.keys=20";
     resumes(&format!("bench capacity --only=tokio_tcp/sharded --set workload.connections=4 {changes}"));
 }
 

@@ -1,7 +1,6 @@
 //! The `polyserve` command, run as users run it.
 
 mod access;
-mod advice;
 mod bench;
 mod check;
 mod compare;

@@ -169,3 +169,42 @@ fn at_a_terminal_it_asks() {
     has(&summary, &["at most 512.0 KiB for the entities"]);
     assert!(!summary.contains("by default") && summary.contains("99 % of the requests within 3600s"), "{summary}");
 }
+
+/// The rate, the settings, the rounds and the goal are those of the command line.
+#[test]
+fn what_is_given_is_measured_and_reported() {
+    let dir = Dir::new("recommend-given");
+    let line =
+        "recommend --defaults --rounds=2 --time=30s --keys=10 --connections=4 --repos=two_level --p99=1h --rate=500";
+    let line =
+        format!("{line} --servers=tokio_tcp,pool_server --cpu-per-request=50us --blocking-wait=100us --out={dir}");
+    let report = json(&line);
+    assert_eq!(
+        (&report["decided"], &report["rounds"], &report["goal_met"]),
+        (&false.into(), &2.into(), &true.into()),
+        "{report}"
+    );
+    let (rate, half_of) = (&report["rate"]["requests_per_s"], &report["rate"]["half_of"]);
+    assert_eq!((rate.as_f64(), half_of), (Some(500.0), &Value::Null));
+    let settings = array(&report["settings"]);
+    assert_eq!(settings.len(), 2, "of both servers: {report}");
+    for of_server in settings {
+        let flags: Vec<&str> = array(&of_server[1]).iter().filter_map(Value::as_str).collect();
+        assert!(flags.contains(&"--spin=50000") && flags.contains(&"--blocking-wait=100us"), "{of_server}");
+        assert!(flags.iter().any(|flag| flag.starts_with("--max-connections=")), "{of_server}");
+    }
+    let ranked: Vec<&Value> = array(&report["rows"]).iter().filter(|row| !row["rank"].is_null()).collect();
+    assert_eq!(ranked.len(), 2, "{report}");
+    for row in ranked {
+        let rounds = &row["of_first"]["rounds"];
+        assert!(rounds.is_null() || *rounds == 2, "{row}");
+    }
+    let capacity = &array(&report["capacity"])[0];
+    assert_eq!(capacity["goal_us"], 3_600_000_000_u64, "{capacity}");
+    assert!(capacity["requests_per_s"].as_f64() > Some(0.0), "{capacity}");
+    let first = report["choice"]["server"].as_str().unwrap();
+    let output = printed(&line);
+    assert!(output.starts_with(&format!("undecided; the best so far is {first}/two_level\n")), "{output}");
+    has(&output.replace("\n   ", " "), &["99 % of the requests within 3600s"]);
+    has(&output, &["500 req/s (poisson), as given", "measured with: tokio_tcp "]);
+}
