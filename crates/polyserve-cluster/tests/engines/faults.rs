@@ -179,7 +179,7 @@ const PREFIX: &str = "failover:";
 fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
     let redis = RedisNodes::start()?;
     let store = connect_redis(&redis.urls(), PREFIX, replicas, None, limits()).expect("it connects");
-    let workload = RecordingWorkload { operations: 40_000, keys: 32, first_key: 1, seed: 3, conditions: true };
+    let workload = RecordingWorkload { operations: 10_000, keys: 32, first_key: 1, seed: 3, conditions: true };
     let mut slots = BTreeMap::<u16, Vec<String>>::new();
     for key in 1..=workload.keys {
         let key = format!("{PREFIX}{key}");
@@ -267,7 +267,7 @@ pub(crate) fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Mis
         let slot = redis.slot(&format!("{PREFIX}{id}"));
         slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
     };
-    let (next_id, is_over) = (AtomicI64::new(0), AtomicBool::new(false));
+    let (next_id, has_failed, is_over) = (AtomicI64::new(0), AtomicBool::new(false), AtomicBool::new(false));
     let acknowledged = Mutex::new(BTreeMap::new());
     let put = || {
         while !is_over.load(Relaxed) {
@@ -275,6 +275,10 @@ pub(crate) fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Mis
             let entity = Entity::new(id, format!("number {id}"), id as f64);
             if store.put(entity.clone()).wait().is_ok() {
                 acknowledged.lock().unwrap().insert(id, entity);
+            }
+            // A failover takes long.
+            if has_failed.load(Relaxed) {
+                thread::sleep(Duration::from_millis(10));
             }
         }
     };
@@ -284,6 +288,7 @@ pub(crate) fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Mis
         let _end = OnDrop(|| is_over.store(true, Relaxed));
         (0..16).for_each(|_| _ = scope.spawn(put));
         wait_for("entities are put", || (count() >= 2_000).then_some(()));
+        has_failed.store(true, Relaxed);
         fault(&mut redis, master, &|redis| {
             let failed_at = next_id.load(Relaxed);
             let of_master = (failed_at + 16..).find(|id| is_lost_with_master(redis, *id)).expect("ids do not end");

@@ -58,7 +58,7 @@ impl Service for LargeBodies {
 /// `Retry-After`. Small requests are served.
 pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubject) -> Result<(), String> {
     const BUDGET: usize = 16 << 20;
-    const CLIENTS: usize = 160;
+    const CLIENTS: usize = 80;
     const LENGTH: usize = 1 << 20;
     needs_memory(subject)?;
     in_child(2 * CLIENTS + 500, || {
@@ -120,7 +120,7 @@ const UNREAD: usize = 12 << 20;
 #[track_caller]
 fn leave_unread(subject: &ServerSubject, method: &str, other: &str, more: usize) -> (usize, usize) {
     const BUDGET: usize = 16 << 20;
-    const CLIENTS: usize = 60;
+    const CLIENTS: usize = 16;
     let service = Arc::new(LargeBodies::default());
     let live = subject.live(service.clone(), config(subject, CLIENTS, BUDGET));
     live.ask(&get("/10"), 200);

@@ -186,7 +186,7 @@ pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Result<(), Strin
             (&held(), b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n", false, "an answer to come"),
             (&held(), b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n", true, "an answer to come to a half-closed client"),
             (&held(), b"G@T / HTTP/1.1\r\n\r\n", false, "the end of a client that was refused"),
-            (&large, b"GET /60000000 HTTP/1.1\r\nHost: a\r\n\r\n", false, "a client that does not read"),
+            (&large, b"GET /20000000 HTTP/1.1\r\nHost: a\r\n\r\n", false, "a client that does not read"),
         ];
         let begin = |(live, bytes, half_close): (&Live, &[u8], bool)| {
             let mut client = live.sending(bytes);
@@ -250,7 +250,7 @@ fn check_idle(what: &str, max_wait: Duration) {
 /// If a client pipelines and does not read, the server buffers only a bounded part of the answers. Each answer arrives whole
 /// when the client reads.
 pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> Result<(), String> {
-    const COUNT: usize = 150;
+    const COUNT: usize = 80;
     const LENGTH: usize = 1_000_000;
     needs(resident().is_some(), "memory is counted in /proc, which this system does not have")?;
     in_child(None, || {
