@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records the runs behind the tables of the docs.
+# Records the runs behind the tables of the docs, in eight hours.
 # ci/results.sh DIR [PART...]   DIR is for example docs/results/2026-11-25
 # * Nothing else should run on the machine. The script first prints its parts and an estimate of their time.
 # * After an interruption, the same command continues. The parts can be recorded one by one, with commits of records and
@@ -14,26 +14,26 @@ cd "$(dirname "$0")/.."
 # The parts in order: minutes on two cores, and the definitions that are recorded, with their flags. A part without definitions is a
 # function.
 parts=(
-    'matrix 175|matrix|matrix-two-cores --server-cores 0-1 --client-cores 0-1'
-    'stress 12|stress|stress-unbounded --queue 40000 --max-connections 40000'
-    'tasks 150|tasks|tasks-200ms|tasks-check|tasks-as-described'
-    'page 95|page|page-workers'
+    'matrix 70|matrix|matrix-ours|matrix-two-cores --server-cores 0-1 --client-cores 0-1'
+    'stress 8|stress|stress-unbounded --queue 40000 --max-connections 40000'
+    'tasks 46|tasks|tasks-200ms|tasks-check|tasks-as-described'
+    'page 40|page|page-others|page-workers'
     # The published differences are a few per cent, and thirty rounds leave most of them undecided.
-    'ladder 60|ladder --set rounds=100|ladder-16|ladder-depths'
-    'growth 45|connections --set sweep.connections=[10,30,100,300,1000,3000,10000] --set mode.slice=500ms|keys|workers|payload'
-    'rates 30|rates-all --name rates|rates-close'
-    'capacity 45|capacity --set mode.slice=200ms'
-    'seam 19|seam'
-    'stores 80|stores --name stores-workers|stores-skew|stores-keys|stores-ordered|stores-typed|stores-typed-keys|stores-ten-million|stores-payload|stores-memory'
-    'compare 11|servers-kept|servers-close|pool-kept --workers 8|pool-close --workers 8'
-    'peers 32|compare-get --workers 1 --set rounds=30|compare-best --workers 1 --set rounds=30|compare-put --workers 1|compare-pipeline --workers 1|compare-close --workers 1'
-    'percore 35|percore|percore-put|percore-rate|percore-low|percore-close --defer-accept|percore-hold'
-    'tls 6|tls|tls-handshakes'
-    'overload 10|overload-sleep'
-    'crowd 55|crowd-idle|crowd-slow --set mode.phase=3s'
+    'ladder 40|ladder --set rounds=60|ladder-16|ladder-depths'
+    'growth 11|connections --set sweep.connections=[10,100,1000,3000,10000]|keys|workers|payload'
+    'rates 25|rates-all --name rates|rates-close --set sweep.rate_percent=[10,50]'
+    'capacity 10|capacity --set sweep.goal_us=[1000] --set mode.slice=200ms'
+    'seam 9|seam'
+    'stores 61|stores --name stores-workers|stores-skew|stores-keys|stores-ordered|stores-typed|stores-typed-keys|stores-ten-million|stores-payload|stores-memory'
+    'compare 5|servers-kept|servers-close|pool-kept --workers 8|pool-close --workers 8'
+    'peers 14|compare-get --workers 1|compare-best --workers 1|compare-put --workers 1|compare-pipeline --workers 1|compare-close --workers 1'
+    'percore 16|percore|percore-put|percore-rate|percore-low|percore-close --defer-accept|percore-hold'
+    'tls 5|tls|tls-handshakes'
+    'overload 14|overload-sleep'
+    'crowd 25|crowd-idle|crowd-slow --set mode.phase=3s'
     'dispatch 5'
-    'benches 14'
-    'trial 115|trial-same|trial-slowed|trial-sure-same|trial-sure-slowed'
+    'benches 8'
+    'trial 61|trial-same|trial-slowed|trial-sure-same --set rounds=20|trial-sure-slowed'
     'instrument 6'
     'docs 1'
 )
