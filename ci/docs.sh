@@ -23,7 +23,7 @@ projects=$root/target/docs
 workspace() {
     rm -rf "$projects"
     mkdir -p "$projects"
-    { printf '[workspace]\nresolver = "3"\nmembers = ["*"]\n\n'; sed -n '/^\[profile\.dev/,/^$/p' Cargo.toml; } >"$projects/Cargo.toml"
+    { printf '[workspace]\nresolver = "3"\nmembers = ["*"]\n\n'; sed -n '/^\[profile\.dev\.package\.rustls/,/^$/d; /^\[profile\.dev/,/^$/p' Cargo.toml; } >"$projects/Cargo.toml"
     cp Cargo.lock "$projects"
     export CARGO_TARGET_DIR=$root/target CARGO_PROFILE_DEV_DEBUG=0
 }

@@ -9,8 +9,9 @@ build_programs() {
     cargo build -q --profile "$profile" --workspace --bins --examples --features "$features"
 }
 
-# take_built TARGET: gives another target directory what the tests have built of the crates that are not of the workspace. It needs no
-# second build there, and little space. A build may be under way, so what says that a crate is complete is copied first.
+# take_built TARGET [ours]: gives another target directory what the tests have built of the crates that are not of the workspace, and with
+# `ours` of its libraries too. It needs no second build there, and little space. A build may be under way, so what says that a crate is
+# complete is copied first.
 take_built() {
     local from=$PWD/target/debug to=$1/debug
     [ -d "$from/.fingerprint" ] && [ "$(realpath -m "$to")" != "$from" ] || return 0
@@ -19,4 +20,5 @@ take_built() {
     cp -a "$from/build" "$to"
     find "$from/deps" -maxdepth 1 -type f ! -name '*polyserve*' \( -name '*.d' -o -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' \) \
         -exec cp -alf -t "$to/deps" {} +
+    [ "${2-}" != ours ] || find "$from/deps" -maxdepth 1 -type f -name 'libpolyserve*.r*' -exec cp -alf -t "$to/deps" {} +
 }

@@ -4,7 +4,7 @@
 # `recommend`, and in the tests of the conformance kit. It also compiles the Rust code that the catalog has for each
 # strategy.
 #
-# The copy starts with the built dependencies of the tree, so that they are built only once.
+# The copy starts with what is built of the tree, so that only what the two strategies change is built again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -58,7 +58,7 @@ changed=$(diff -rq "$root/crates" crates || true)
 
 step "build"
 # A separate target directory, because cargo takes the crates of the copy for those of the tree.
-[ -d "$bin" ] || (cd "$root" && take_built "$CARGO_TARGET_DIR")
+[ -d "$bin" ] || (cd "$root" && take_built "$CARGO_TARGET_DIR" ours)
 # The build has the features of the tests in ci/test.sh, so that their dependencies are not built again. Other crates also
 # have tests with the name `kit`; the kit over the catalog is in `polyserve`.
 kit=$(cargo build -q --workspace --features "$features" --bin polyserve --test kit --message-format=json |

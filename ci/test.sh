@@ -86,7 +86,7 @@ trap 'for group in "${beside[@]}"; do kill -- "-$group" 2>/dev/null || true; don
 checks=
 start_checks() {
     set -m
-    LINTED=yes CARGO_TARGET_DIR=target/check nice -n 15 ci/check.sh >target/check.log 2>&1 </dev/null &
+    LINTED=yes CARGO_TARGET_DIR=target/check nice -n 8 ci/check.sh >target/check.log 2>&1 </dev/null &
     checks=$!
     set +m
     beside+=("$checks")
@@ -152,6 +152,14 @@ tests() {
     done <"$logs/failed"
 }
 
+# Builds the first command of the README beside the tests: one crate after the other, mostly.
+start_first_command() {
+    set -m
+    cargo build -q --release --example threadpool_server </dev/null &
+    beside+=("$!")
+    set +m
+}
+
 # The first command of the README: in the release profile, with no other features.
 first_command() (
     . ci/session.sh
@@ -167,25 +175,24 @@ threads=${RUST_TEST_THREADS:-$((3 * $(nproc)))}
 
 whole() {
     step tools_installed
-    step first_command
+    step start_first_command
     # All programs, and all tests. With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis
     # Cluster and PostgreSQL, on loopback.
     step cargo test --workspace --features "$features" --no-run
+    step start_tests
     [ "$has_checks" = no ] || step start_checks
+    step first_command
     [ "$has_checks" = no ] || step ci/lints.sh
     FEATURES=$features step ci/conformance.sh --check
-    step start_tests
     step ci/docs.sh
-    step "$programs/examples/custom_server"
-    step "$programs/examples/custom_event_loop"
     step "$programs/examples/custom_server" bench stress --set 'contestants=["catalog:custom/two_level"]' \
         --set 'sweep.connection_use=["close","keep-alive"]'
-    step "$programs/examples/custom_server" check --server custom --ops 20000
+    step "$programs/examples/custom_server" check --server custom --ops 10000
     # Histories of concurrent clients must be linearizable: short ones for every pair, longer ones for every server and
     # every repo.
-    step "$programs/polyserve" check --servers all --repos all --ops 2000
-    step "$programs/polyserve" check --servers all --repo two_level --ops 20000
-    step "$programs/polyserve" check --server tokio_tcp --repos all --ops 20000
+    step "$programs/polyserve" check --servers all --repos all --ops 1000
+    step "$programs/polyserve" check --servers all --repo two_level --ops 10000
+    step "$programs/polyserve" check --server tokio_tcp --repos all --ops 10000
     # A few rounds are too few to compare servers. They show that a server of another program is started, verified,
     # measured and listed.
     step "$programs/examples/custom_server" compare --servers custom,sequential,pool_server --repos two_level \
