@@ -224,7 +224,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("bench tasks --set mode.task=2h", "task: it must be from 1ms to 1m"),
     ("bench tasks --set sweep.tasks=[0]", "tasks: it needs values of at least 1"),
     ("bench tasks --set sweep.tasks=[1001]", "tasks: the sweep needs numbers of tasks, at most 1000"),
-    ("bench tasks --set contestants=[\"executor:missing\"] --set claim=[]", "\"missing\""),
+    // A baseline that needs no build.
+    (
+        "bench tasks --set contestants=[\"executor:missing\"] --set baseline=executor:mpsc_pool --set claim=[]",
+        "\"missing\"",
+    ),
     (
         "bench tasks --set contestants=[\"catalog:smol\"] --set claim=[]",
         "the contestants of this mode are executor: and peer:",
