@@ -40,16 +40,16 @@ pub(crate) fn passed_listener(is_listen_given: bool) -> Result<Option<TcpListene
 
 /// Tells systemd that requests are answered.
 pub(crate) fn notify_ready() {
-    notify(NotifyState::Ready);
+    notify(&NotifyState::Ready);
 }
 
 /// Tells systemd that the end has begun.
 pub(crate) fn notify_stopping() {
-    notify(NotifyState::Stopping);
+    notify(&NotifyState::Stopping);
 }
 
 /// Sends a message.
-pub(super) fn notify(state: NotifyState<'_>) {
+pub(super) fn notify(state: &NotifyState<'_>) {
     if let Some(name) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(&name, &format!("{state}\n"))
     {

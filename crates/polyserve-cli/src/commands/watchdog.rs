@@ -65,7 +65,7 @@ impl Watchdog {
                 let serves = if is_served { Ok(()) } else { probe.ask(limit / REQUEST_SHARE) };
                 let pause = match serves {
                     Ok(()) => {
-                        notify(NotifyState::Watchdog);
+                        notify(&NotifyState::Watchdog);
                         limit / REPORTS
                     }
                     Err(_) if is_ending.load(Ordering::Relaxed) => MIN_PAUSE,

@@ -165,7 +165,7 @@ impl TlsError {
         Self { text, is_early: false }
     }
 
-    fn of_time(certificate: impl fmt::Display, fault: TimeFault) -> Self {
+    fn of_time(certificate: impl fmt::Display, fault: &TimeFault) -> Self {
         Self { text: format!("the {certificate}: {}", fault.text), is_early: fault.is_early }
     }
 }
@@ -235,7 +235,7 @@ impl TlsConfig {
     /// Returns an error if the certificate has expired, or is not valid yet.
     pub fn check_client_time(certificate: &CertificateDer<'_>) -> Result<(), TlsError> {
         validity::check_now(certificate, &ring::default_provider())
-            .map_err(|fault| TlsError::of_time("certificate of the client", fault))
+            .map_err(|fault| TlsError::of_time("certificate of the client", &fault))
     }
 
     /// Reads the files again. Handshakes that begin later use the new content, and no session of the old one is resumed. Open
@@ -352,7 +352,7 @@ impl Configs {
 
     fn check_time(&self, sources: &Sources) -> Result<(), TlsError> {
         let valid = validity::check_now(&self.certificate, self.http1.crypto_provider());
-        valid.map_err(|fault| TlsError::of_time(format_args!("{CERTIFICATE} {}", sources.certificates), fault))
+        valid.map_err(|fault| TlsError::of_time(format_args!("{CERTIFICATE} {}", sources.certificates), &fault))
     }
 
     /// `contents` is what was read from `sources`.
