@@ -59,16 +59,16 @@ impl Execution<'_> {
         let mut journal = Journal::named(record.out.as_deref(), name, &header)?;
         let records = run(experiment, &header, &mut journal, stop)?;
         let report = DefinedExperiment::report(&records)?;
+        if json {
+            print_json(&WithEnvironment { environment: &header.environment, report: &report })?;
+        } else {
+            print(&(experiment.text(&report) + &ending(records.end, is_recorded)))?;
+        }
         if let Some(dir) = &record.out {
             for (suffix, text) in report.summarize(&records)?.csv {
                 let path = dir.join(format!("{name}{suffix}.csv"));
                 fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?;
             }
-        }
-        if json {
-            print_json(&WithEnvironment { environment: &header.environment, report: &report })?;
-        } else {
-            print(&(experiment.text(&report) + &ending(records.end, is_recorded)))?;
         }
         let is_good = !records.is_failed() && report.is_passed();
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -57,7 +57,8 @@ pub(crate) fn is_installed(program: &str, argument: &str) -> Result<(), String> 
     }
 }
 
-/// Collects the last lines of the child's standard error until it ends. If `stop` begins, the child is killed.
+/// Collects the last lines of the child's standard error until the child ends: a process that it leaves may hold the standard error open.
+/// If `stop` begins, the child is killed.
 fn collect(
     lines: &Receiver<String>,
     child: &mut Child,
@@ -76,10 +77,14 @@ fn collect(
                 output.push_back(line);
             }
             Err(RecvTimeoutError::Disconnected) => return output,
-            Err(RecvTimeoutError::Timeout) if stop.is_begun() => {
-                let _ = child.kill(); // fails if the child has ended
+            Err(RecvTimeoutError::Timeout) => {
+                if stop.is_begun() {
+                    let _ = child.kill(); // fails if the child has ended
+                }
+                if child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                    return output;
+                }
             }
-            Err(RecvTimeoutError::Timeout) => {}
         }
         spinner.tick();
     }
@@ -100,6 +105,19 @@ fn reason(output: &VecDeque<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression test: a build that started a daemon ended with the daemon.
+    #[test]
+    fn a_process_that_a_build_leaves_is_not_waited_for() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 30 & echo $! >&2; exit 1"]);
+        let left = run(command, "building a daemon", &Shutdown::new()).unwrap_err();
+        let runs =
+            std::path::Path::new("/proc").join(&left).join("fd").read_dir().is_ok_and(|mut fds| fds.next().is_some());
+        assert!(runs, "{left} has ended");
+        let left = rustix::process::Pid::from_raw(left.parse().unwrap()).unwrap();
+        rustix::process::kill_process(left, rustix::process::Signal::KILL).unwrap();
+    }
 
     #[test]
     fn reasons() {

@@ -64,6 +64,12 @@ fn a_definition_makes_rows() {
     let listed = printed(&format!("report {dir}/tiny.jsonl --html {dir}/page.html"));
     has(&listed, &["tiny.jsonl"]);
     has(&dir.read("page.html"), &["Chart: ", "tokio_tcp/std_rwlock"]);
+    // Regression test: a CSV file that cannot be written hid the result.
+    std::fs::remove_file(dir.path("tiny.csv")).unwrap();
+    std::fs::create_dir(dir.path("tiny.csv")).unwrap();
+    let unwritten = ended(1, &line);
+    has(&super::text(&unwritten.stdout), &["not run: sequential/sharded"]);
+    has(&super::text(&unwritten.stderr), &["tiny.csv cannot be written"]);
 }
 
 /// A part without a contestant is an error before anything is measured. It was a run of the baseline alone.
