@@ -112,9 +112,24 @@ pub(crate) fn show_packed<E: Identifiable, T>(packed: &[u8], show: impl FnOnce(S
 #[cfg(feature = "seqlock")]
 pub(crate) type CopiedWords<const N: usize> = WordBytes<N, 2>;
 
-/// Calls `show` with the packed entity of this id, which has `length` of the bytes that are copied.
+/// Whether the packed entity of `length` of the bytes that are copied has this id.
 #[cfg(feature = "seqlock")]
 #[inline]
+pub(crate) fn has_copied_id<E: Identifiable, const N: usize>(
+    copied: &CopiedWords<N>,
+    length: usize,
+    id: &E::Id,
+) -> bool {
+    match (id as &dyn Any).downcast_ref::<i64>() {
+        Some(id) if is_published::<E>() => copied.word(0) == Some(id.cast_unsigned()),
+        _ => unpack::<E>(&copied.bytes()[..length]).id() == id,
+    }
+}
+
+/// Calls `show` with the packed entity of this id, which has `length` of the bytes that are copied.
+#[cfg(feature = "seqlock")]
+#[allow(clippy::inline_always)] // as the get of the repo
+#[inline(always)]
 pub(crate) fn show_copied<E: Identifiable, const N: usize, T>(
     id: &E::Id,
     copied: &CopiedWords<N>,
@@ -124,7 +139,7 @@ pub(crate) fn show_copied<E: Identifiable, const N: usize, T>(
     match (id as &dyn Any).downcast_ref::<i64>() {
         Some(&id) if is_published::<E>() => {
             let description = copied.text(length - 16).expect("the bytes of a description are those of a str");
-            let value = f64::from_le_bytes(word(copied.bytes(), 8));
+            let value = f64::from_bits(copied.word(1).expect("a record is complete"));
             show(published(EntityRef { id, description, value }))
         }
         _ => show(Shown::from(&unpack::<E>(&copied.bytes()[..length]))),

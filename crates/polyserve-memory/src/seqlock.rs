@@ -9,7 +9,7 @@
 //!
 //! Cost:
 //!
-//! * **A get** is one hash and a bucket of two cache lines that are fetched together. A short record, of at most 32 bytes (a description
+//! * **A get** is one hash and a bucket of four cache lines that are fetched together. A short record, of at most 32 bytes (a description
 //!   of 16), lies in its bucket if there is room; other records are one more miss. A get loads the version of the bucket before
 //!   and after it copies the record, and a copied text is checked to be UTF-8, as in `packed`. It repeats if a write to the bucket has
 //!   come in between. After eight repetitions it takes the shard's readers-writer lock, as gets of entities that are not packed do.
@@ -18,14 +18,15 @@
 //! * An entity of more than 512 packed bytes (a description longer than [`Seqlock::LONGEST_COPIED`]), or that postcard cannot express, is
 //!   moved in. Its gets run under the shard's lock.
 //! * An entity of another type is built from its bytes for each get, and for most puts and removes, as in `packed`.
-//! * The table grows by a bucket for each three new ids with short records, or five others. That hashes the ids of one bucket. Now and then
-//!   a put also creates an eighth of the buckets that the shard had, or of its pages, without entities in them.
+//! * The table grows by a bucket for each five new ids with short records, or eight others. That hashes the ids of one bucket. Now and then
+//!   a put also waits for the system, which gives memory page by page, and for a large store 2 MiB at a time.
 //!
-//! Memory: 43 bytes of the table for an entity with a short record, and for one in five also a record apart. For another entity 26 bytes of
+//! Memory: 51 bytes of the table for an entity with a short record, and for one in ten also a record apart. For another entity 32 bytes of
 //! the table, and a record: the packed entity, which is 16 bytes and the description if it is a published one, rounded up to 8 bytes. Words
 //! do not move, and readers are not counted, so no memory is freed before the store is dropped: that of removed entities serves
-//! later ones. An empty store takes 8 KiB for each shard, 130 KiB for each core. The first records of a length take a page of 4 KiB
-//! in their shard.
+//! later ones. An empty store takes less than a KiB for each shard, sixteen shards for each core. The first records of a length take a page
+//! of 4 KiB in their shard. The store reserves up to twice the addresses that it uses, and at least 8 MiB: where the system grants no more
+//! memory than it has (`vm.overcommit_memory = 2` on Linux), they count.
 //!
 //! Source: the sequence locks of Linux (`seqlock.h`), with the orderings of Boehm, "Can seqlocks get along with programming language
 //! memory models?" (MSPC 2012); a version and a few entries in a cache line as in MICA (Lim et al., NSDI 2014) and in the optimistic
@@ -63,6 +64,9 @@ const MAX_SHARDS: usize = 1024;
 /// a time.
 const AT_A_TIME: usize = 16;
 
+/// Tables of at most this size, 2 MiB, are in a cache that is near, and a fetch gains nothing.
+const CACHED: usize = 2 << 20;
+
 /// Packed entities behind a version for each bucket.
 ///
 /// ```
@@ -86,7 +90,7 @@ pub struct Seqlock<E: Identifiable = Entity> {
 }
 
 impl<E: Identifiable> Seqlock<E> {
-    /// Creates an empty repo of the published entities, with shards for all cores. A shard takes 8 KiB.
+    /// Creates an empty repo of the published entities, with shards for all cores. A shard takes less than a KiB.
     pub fn new() -> Self
     where
         Entity: IsPublished<E>,
@@ -109,7 +113,7 @@ impl Seqlock {
 impl<E: Identifiable> Default for Seqlock<E> {
     fn default() -> Self {
         let shards = cores().saturating_mul(SHARDS_PER_CORE).next_power_of_two().min(MAX_SHARDS);
-        let shards = (0..shards).map(|_| CachePadded::new(VersionedShard::default())).collect();
+        let shards = VersionedShard::shards(shards).map(CachePadded::new).collect();
         Self { hasher: IdState::default(), shards }
     }
 }
@@ -119,9 +123,15 @@ impl<E: Identifiable> Seqlock<E> {
     #[inline]
     fn of_id(&self, id: &E::Id) -> (u64, &VersionedShard<E>) {
         let hash = self.hasher.hash_one(id);
+        (hash, self.shard(hash))
+    }
+
+    /// Returns the shard of a hash.
+    #[inline]
+    fn shard(&self, hash: u64) -> &VersionedShard<E> {
         // There are at least two shards, so the shift is less than 64.
         let index = hash >> (u64::BITS - self.shards.len().trailing_zeros());
-        (hash, &self.shards[index as usize])
+        &self.shards[index as usize]
     }
 }
 
@@ -134,14 +144,27 @@ impl<E: Identifiable> EntityRepo<E> for Seqlock<E> {
         Answer::Now(Ok(found.unwrap_or(Lookup::Absent)))
     }
 
-    /// The buckets of the next ids, and then the records that lie apart, are on their way from memory before the first of them is shown.
+    /// The first lines of the buckets of the next ids, and then their records, are on their way from memory before the first of them is
+    /// shown. That is two lines for each id, of the four that a get fetches: a core has no more than some twelve under way.
     fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
-        for (group, ids) in ids.chunks(AT_A_TIME).enumerate() {
-            ids.iter().map(|id| self.of_id(id)).for_each(|(hash, shard)| shard.fetch_bucket(hash));
-            ids.iter().map(|id| self.of_id(id)).for_each(|(hash, shard)| shard.fetch_record(hash));
+        // The shards are about as large as each other.
+        if self.shards[0].table_bytes() * self.shards.len() <= CACHED {
             for (place, id) in ids.iter().enumerate() {
                 let (hash, shard) = self.of_id(id);
-                shard.get(hash, id, |shown| visit(group * AT_A_TIME + place, shown));
+                shard.get_fetched(hash, id, |shown| visit(place, shown));
+            }
+            return Answer::Now(Ok(Vec::new()));
+        }
+        let mut hashes = [0; AT_A_TIME];
+        for (group, ids) in ids.chunks(AT_A_TIME).enumerate() {
+            let hashes = &mut hashes[..ids.len()];
+            for (id, hash) in ids.iter().zip(&mut *hashes) {
+                *hash = self.hasher.hash_one(id);
+                self.shard(*hash).fetch_slots(*hash);
+            }
+            hashes.iter().for_each(|hash| self.shard(*hash).fetch_record(*hash));
+            for (place, (id, &hash)) in ids.iter().zip(&*hashes).enumerate() {
+                self.shard(hash).get_fetched(hash, id, |shown| visit(group * AT_A_TIME + place, shown));
             }
         }
         Answer::Now(Ok(Vec::new()))

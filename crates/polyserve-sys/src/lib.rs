@@ -8,6 +8,8 @@ pub mod ring;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
+use std::slice;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Sets a listener to accept a connection only after its first byte has arrived, or after about `timeout`, rounded up to
@@ -164,6 +166,48 @@ pub fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// Returns words that are 0. A large number of them takes memory only where they are written: the system gives it page by page.
+///
+/// ```
+/// use std::sync::atomic::Ordering;
+///
+/// let words = polyserve_sys::zeroed_words(1 << 22);
+/// assert_eq!((words.len(), words[1 << 21].load(Ordering::Relaxed)), (1 << 22, 0));
+/// ```
+pub fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
+    const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
+    // For a vector of zeros std asks the allocator for zeros, and writes nothing.
+    let words = Box::into_raw(vec![0_u64; count].into_boxed_slice());
+    // SAFETY: the pointer comes from a box, which it was the only owner of. An `AtomicU64` has the size and the bit validity of a `u64`,
+    // by its documentation, and the same alignment, by the assertion. So the layout with which the new box frees the words is that of the
+    // old one.
+    unsafe { Box::from_raw(words as *mut [AtomicU64]) }
+}
+
+/// Size in bytes of a huge page, of x86-64 and of most other processors, and its alignment.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Asks the system for huge pages in `memory`, for each part that is aligned to [`HUGE_PAGE`] and as large. This is a hint
+/// with no effect on the contents: it saves time when memory is read that no cache has. A system call, which has the most effect before
+/// the memory is first written. Does nothing on systems other than Linux, or if the system does not allow it. Source: `madvise(2)`,
+/// `MADV_HUGEPAGE`.
+pub fn advise_huge_pages<T>(memory: &[T]) {
+    #[cfg(target_os = "linux")]
+    {
+        let range = memory.as_ptr_range();
+        let start = range.start.addr().next_multiple_of(HUGE_PAGE);
+        let end = range.end.addr() & !(HUGE_PAGE - 1);
+        if start < end {
+            let start = memory.as_ptr().with_addr(start).cast_mut().cast();
+            // SAFETY: the range is within `memory`, so it is mapped, and the advice changes no contents: the kernel replaces pages by a
+            // larger page with the same contents.
+            let _ = unsafe { libc::madvise(start, end - start.addr(), libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
+}
+
 /// Returns `bytes` as a text if they are ASCII. For short texts it costs less than [`str::from_utf8`], which reads most of them byte by
 /// byte.
 ///
@@ -207,6 +251,8 @@ pub fn split_ascii<'a>(bytes: &'a [u8], set: &[bool; 128]) -> (&'a str, &'a [u8]
 /// bytes.store([u64::MAX, u64::from_le_bytes(*b"eight le"), u64::from_le_bytes(*b"tters\0\0\0")]);
 /// assert_eq!(bytes.text(13), Some("eight letters"));
 /// assert_eq!(bytes.bytes()[..9], *b"\xff\xff\xff\xff\xff\xff\xff\xffe");
+/// assert_eq!([bytes.word(0), bytes.word(4)], [Some(u64::MAX), None]);
+/// assert_eq!(WordBytes::<2, 1>::of([7, u64::from_le_bytes(*b"eight le")]).text(5), Some("eight"));
 /// bytes.store([7, u64::MAX]);
 /// assert_eq!(bytes.text(8), None); // no UTF-8
 /// ```
@@ -224,6 +270,22 @@ impl<const N: usize, const TEXT: usize> Default for WordBytes<N, TEXT> {
 }
 
 impl<const N: usize, const TEXT: usize> WordBytes<N, TEXT> {
+    /// Creates the bytes of these words, in little-endian order.
+    #[inline]
+    pub fn of(words: [u64; N]) -> Self {
+        let mut bytes = Self::default();
+        // No `map` of the array: the compiler makes that some calls.
+        let mut place = 0;
+        while place < N {
+            bytes.words[place] = words[place].to_le_bytes();
+            if place >= TEXT {
+                bytes.text |= words[place];
+            }
+            place += 1;
+        }
+        bytes
+    }
+
     /// Stores words from the first on, in little-endian order, over those that were there. Ignores more than `N`.
     #[inline]
     pub fn store(&mut self, words: impl IntoIterator<Item = u64>) {
@@ -244,15 +306,27 @@ impl<const N: usize, const TEXT: usize> WordBytes<N, TEXT> {
         self.words.as_flattened()
     }
 
+    /// Returns the word at `place`, if there is one.
+    #[inline]
+    pub fn word(&self, place: usize) -> Option<u64> {
+        self.words.get(place).map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
     /// Returns `length` bytes from word `TEXT` on; `None` if they are not UTF-8, or if there are fewer.
     #[inline]
     pub fn text(&self, length: usize) -> Option<&str> {
-        let bytes = self.words[TEXT..].as_flattened().get(..length)?;
+        let words = &self.words[TEXT..];
+        if length > size_of_val(words) {
+            return None;
+        }
+        // SAFETY: the bytes are those of `words` from the first on, and `words` has as many. It is not `as_flattened`, which is a call where
+        // it is not inlined.
+        let bytes = unsafe { slice::from_raw_parts(words.as_ptr().cast(), length) };
         if self.text & 0x8080_8080_8080_8080 != 0 {
             return str::from_utf8(bytes).ok();
         }
-        // SAFETY: ASCII is UTF-8. All bytes from word `TEXT` on are ASCII: they were 0 when the value was created, and `store`, the only
-        // function that changes them, keeps the upper bit of each byte in `text`.
+        // SAFETY: ASCII is UTF-8. All bytes from word `TEXT` on are ASCII: `text` has the upper bit of each byte with which the value was
+        // created, by `default` or `of`, and of each byte that `store` has stored. No other function changes them.
         Some(unsafe { str::from_utf8_unchecked(bytes) })
     }
 }
@@ -309,6 +383,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
     use std::io::Write;
     use std::net::{Shutdown, TcpStream};
+    use std::sync::atomic::Ordering;
 
     const MAX_WAIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
     const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -332,6 +407,18 @@ mod tests {
         prefetch(&raw const here);
         prefetch(std::ptr::null::<u8>());
         prefetch(std::ptr::without_provenance::<u64>(usize::MAX));
+    }
+
+    #[test]
+    fn advice_changes_no_contents() {
+        let words = zeroed_words(3 * HUGE_PAGE / size_of::<u64>());
+        words[1].store(7, Ordering::Relaxed);
+        words[words.len() / 2].store(8, Ordering::Relaxed);
+        advise_huge_pages(&words);
+        advise_huge_pages(&words[..1]);
+        advise_huge_pages::<u8>(&[]);
+        let written = [1, words.len() / 2].map(|at| words[at].load(Ordering::Relaxed));
+        assert_eq!((written, words[2].load(Ordering::Relaxed)), ([7, 8], 0));
     }
 
     /// Returns both ends of a connection.

@@ -26,6 +26,11 @@ fn text(value: i32) -> String {
     if value < APART { value.to_string() } else { format!("{value:020}") }
 }
 
+/// Returns the one shard of a store.
+fn one_shard() -> VersionedShard<Entity> {
+    VersionedShard::shards(1).next().expect("there is one")
+}
+
 /// Stores an entity with a value and a text that belong together. Returns whether it replaced another.
 fn put(shard: &VersionedShard<Entity>, id: i64, value: i32) -> bool {
     let entity = Entity::new(id, text(value), f64::from(value));
@@ -53,7 +58,7 @@ fn value(shard: &VersionedShard<Entity>, id: i64) -> Option<i32> {
 fn no_copy_is_torn() {
     for [old, new] in [[1, 2], [APART, APART + 1], [1, APART]] {
         check("seqlock: a put of a known id against a reader that reads twice", Bounds::new(1, 2), move || {
-            let shard = Arc::new(VersionedShard::default());
+            let shard = Arc::new(one_shard());
             // The page of records exists before the reader begins: its creation is not covered.
             put(&shard, 2, APART);
             put(&shard, 1, old);
@@ -72,7 +77,7 @@ fn no_copy_is_torn() {
 fn no_copy_is_of_another_entity() {
     for [first, second] in [[1, 2], [APART, APART + 1]] {
         check("seqlock: a record that another entity takes, against a reader", Bounds::new(1, 2), move || {
-            let shard = Arc::new(VersionedShard::default());
+            let shard = Arc::new(one_shard());
             put(&shard, 1, first);
             let reader_shard = Arc::clone(&shard);
             let reader = thread::spawn(move || value(&reader_shard, 1));
@@ -90,7 +95,7 @@ fn no_copy_is_of_another_entity() {
 fn a_growth_hides_nothing_from_a_reader() {
     for (id, stored) in [(1, 7), (2, 7), (1, APART)] {
         check("seqlock: a growth against a reader", Bounds::new(1, 2), move || {
-            let shard = Arc::new(VersionedShard::default());
+            let shard = Arc::new(one_shard());
             (1..4).for_each(|other| _ = put(&shard, other, if other == id { stored } else { 7 }));
             let before = shard.version(plain(&id));
             let reader_shard = Arc::clone(&shard);
@@ -116,7 +121,7 @@ fn a_growth_hides_nothing_from_a_reader() {
 #[test]
 fn no_put_is_lost() {
     check("seqlock: two writers", Bounds::new(1, 2), || {
-        let shard = Arc::new(VersionedShard::default());
+        let shard = Arc::new(one_shard());
         put(&shard, 1, 1);
         let writer_shard = Arc::clone(&shard);
         let writer = thread::spawn(move || put(&writer_shard, 2, 2));

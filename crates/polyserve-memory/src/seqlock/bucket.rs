@@ -1,11 +1,13 @@
-//! A bucket: two cache lines, which are fetched together, with a *version*, three short records, and two entries for other entities.
+//! A bucket: four cache lines, which are fetched together, with a *version*, seven short records, and an entry for another entity.
 //!
 //! ```text
 //!          words 0 ... 7                                          words 8 ... 15
-//!   line 0 │ version │ bytes │ entry 3 │ entry 4 │ record 0    │  line 1 │ record 1    │ record 2    │
+//!   line 0 │ version │ bytes │ lengths │ entry 7 │ record 0    │  line 1 │ record 1    │ record 2    │
 //!                                                  (4 words)                (4 words)     (4 words)
+//!   line 2 │ record 3         │ record 4                       │  line 3 │ record 5    │ record 6    │
 //!
-//!   bytes, from the lowest: │ of the hash: slot 0, 1, 2, 3, 4 │ length of record 0, 1, 2 │
+//!   bytes, from the lowest: │ of the hash: slot 0, ..., slot 7 │
+//!   lengths:                │ of record 0, ..., record 6 │
 //!
 //!   entry, from the lowest bit: │ 32 address or number │ 10 kind or length │ 22 tag: of the hash │
 //!
@@ -16,9 +18,9 @@
 //!
 //! | place | for | what the slot has |
 //! |---|---|---|
-//! | slot 0, 1 or 2 | an entity of at most 32 packed bytes | a *short record*: a reader waits for memory once |
-//! | slot 3 or 4 | one that is longer, or for which no short slot is free | an *entry* |
-//! | slot 0, 1 or 2 | the same, if slots 3 and 4 are in use | an entry in the first word of the record; the length is [`HAS_ENTRY`] |
+//! | slots 0 to 6 | an entity of at most 32 packed bytes | a *short record*: a reader waits for memory once |
+//! | slot 7 | one that is longer, or for which no short slot is free | an *entry* |
+//! | slots 0 to 6 | the same, if slot 7 is in use | an entry in the first word of the record; the length is [`HAS_ENTRY`] |
 //! | a slot of a link | the same, if all slots are in use | an entry; the last slot before it has the *link* to it, with the byte [`LINKED`] |
 //!
 //! An entry names a record that lies apart, by its address and its length; or, by the kind *whole*, the number of an entity that is not
@@ -35,11 +37,11 @@ pub(super) const MAX_COPIED: usize = 8 * MAX_WORDS;
 /// Number of words of a short record.
 pub(super) const SHORT_WORDS: usize = 4;
 
-/// Number of short records of a bucket.
-pub(super) const SHORT_SLOTS: usize = 3;
+/// Number of short records of a bucket. A checker has fewer, because each word is an object of the model.
+pub(super) const SHORT_SLOTS: usize = if cfg!(any(polyserve_loom, polyserve_shuttle)) { 3 } else { 7 };
 
 /// Number of entries of a bucket.
-const ENTRIES: usize = 2;
+const ENTRIES: usize = 1;
 
 /// Number of words of a link: the bytes of its entries, and the entries.
 pub(super) const LINK_WORDS: usize = 7;
@@ -125,11 +127,8 @@ pub(super) fn words_in(bytes: &[u8]) -> impl Iterator<Item = u64> {
 pub(super) const LINKED: u64 = 1;
 
 /// The number 1 in the byte of each slot: those of a bucket, and those of a link.
-const BUCKET_ONES: u64 = 0x01_0101_0101;
+const BUCKET_ONES: u64 = 0x0101_0101_0101_0101;
 const LINK_ONES: u64 = 0x0101_0101_0101;
-
-/// The position of the lengths of the short records in the word of bytes, a byte for each.
-const LENGTHS_SHIFT: usize = 8 * (SHORT_SLOTS + ENTRIES);
 
 /// The length in place of that of a short record, if the first word of the slot is an entry.
 const HAS_ENTRY: usize = 0xff;
@@ -146,6 +145,12 @@ pub(super) fn byte(hash: u64) -> u64 {
 fn slots_with(bytes: u64, byte: u64, ones: u64) -> u64 {
     let differing = bytes ^ (byte * ones);
     differing.wrapping_sub(ones) & !differing & (ones << 7)
+}
+
+/// Stores the byte of a slot. The caller is in a write section.
+fn store_byte(bytes: &AtomicU64, slot: usize, byte: u64) {
+    let others = bytes.load(Ordering::Relaxed) & !(0xff << (8 * slot));
+    bytes.store(others | byte << (8 * slot), Ordering::Relaxed);
 }
 
 /// The numbers of the slots that [`slots_with`] returns.
@@ -195,7 +200,7 @@ impl<'a> Entries<'a> {
 
     /// Returns the places of the entries.
     pub(super) fn places(self) -> impl Iterator<Item = EntryPlace<'a>> {
-        let place = move |(slot, entry)| EntryPlace { bytes: self.bytes, slot, entry, is_short_slot: false };
+        let place = move |(slot, entry)| EntryPlace { bytes: self.bytes, slot, entry, lengths: None };
         (self.first..).zip(self.entries).map(place)
     }
 }
@@ -206,14 +211,14 @@ pub(super) struct EntryPlace<'a> {
     bytes: &'a AtomicU64,
     slot: usize,
     entry: &'a AtomicU64,
-    /// Whether the slot is that of a short record.
-    is_short_slot: bool,
+    /// The lengths of short records, if the slot is that of one.
+    lengths: Option<&'a AtomicU64>,
 }
 
 impl EntryPlace<'_> {
     /// Returns the slot, if it is that of a short record.
     pub(super) fn short_slot(self) -> Option<usize> {
-        self.is_short_slot.then_some(self.slot)
+        self.lengths.map(|_| self.slot)
     }
 
     pub(super) fn entry(self) -> SlotEntry {
@@ -227,129 +232,159 @@ impl EntryPlace<'_> {
 
     /// Stores an entry and its byte. The caller is in a write section.
     pub(super) fn store(self, entry: SlotEntry, byte: u64) {
-        let others = self.bytes.load(Ordering::Relaxed) & !(0xff << (8 * self.slot));
-        let length = if self.is_short_slot { (HAS_ENTRY as u64) << (LENGTHS_SHIFT + 8 * self.slot) } else { 0 };
-        self.bytes.store(others | length | byte << (8 * self.slot), Ordering::Relaxed);
+        store_byte(self.bytes, self.slot, byte);
+        if let Some(lengths) = self.lengths {
+            store_byte(lengths, self.slot, HAS_ENTRY as u64);
+        }
         self.entry.store(entry.0, Ordering::Relaxed);
     }
 }
 
-/// The two cache lines of a bucket.
-#[derive(Default)]
-#[repr(C, align(128))]
-pub(super) struct VersionedBucket {
-    /// The number of write sections that have begun and ended. It is odd during a section.
-    pub(super) version: AtomicU64,
-    /// From the lowest on: the byte of each short record, and of each entry; the length of each short record.
-    bytes: AtomicU64,
-    entries: [AtomicU64; ENTRIES],
-    records: [[AtomicU64; SHORT_WORDS]; SHORT_SLOTS],
-}
+/// Number of words of a bucket: four cache lines.
+pub(super) const BUCKET_WORDS: usize = 3 + ENTRIES + SHORT_SLOTS * SHORT_WORDS;
 
-impl VersionedBucket {
-    /// Fetches the bucket from memory, and does not wait for it.
+/// A bucket: its words.
+#[derive(Clone, Copy)]
+pub(super) struct VersionedBucket<'a>(pub(super) &'a [AtomicU64; BUCKET_WORDS]);
+
+impl<'a> VersionedBucket<'a> {
+    /// The number of write sections that have begun and ended. It is odd during a section.
     #[inline]
-    pub(super) fn fetch(&self) {
-        prefetch(&raw const self.version);
-        prefetch(&raw const self.records[SHORT_SLOTS - 1]);
+    pub(super) fn version(self) -> &'a AtomicU64 {
+        &self.0[0]
     }
 
-    /// Returns the bytes, and the slots that may have the byte: those of short records first, then those of entries.
+    /// The byte of each slot, the first in the lowest.
     #[inline]
-    pub(super) fn with_byte(&self, byte: u64) -> (ShortLengths, SlotNumbers) {
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        (ShortLengths(bytes), SlotNumbers(slots_with(bytes, byte, BUCKET_ONES)))
+    fn bytes(self) -> &'a AtomicU64 {
+        &self.0[1]
+    }
+
+    /// The length of each short record.
+    #[inline]
+    fn lengths(self) -> &'a AtomicU64 {
+        &self.0[2]
+    }
+
+    #[inline]
+    fn own_entries(self) -> &'a [AtomicU64] {
+        &self.0[3..3 + ENTRIES]
+    }
+
+    #[inline]
+    fn records(self) -> &'a [[AtomicU64; SHORT_WORDS]] {
+        self.0[3 + ENTRIES..].as_chunks().0
+    }
+
+    /// Fetches the bucket from memory, and does not wait for it.
+    #[inline]
+    pub(super) fn fetch(self) {
+        for line in self.0.as_chunks::<8>().0 {
+            prefetch(line);
+        }
+    }
+
+    #[inline]
+    fn short_lengths(self) -> ShortLengths {
+        ShortLengths(self.lengths().load(Ordering::Relaxed))
+    }
+
+    /// Returns the lengths, and the slots that may have the byte: those of short records first, then those of entries.
+    #[inline]
+    pub(super) fn with_byte(self, byte: u64) -> (ShortLengths, SlotNumbers) {
+        let slots = SlotNumbers(slots_with(self.bytes().load(Ordering::Relaxed), byte, BUCKET_ONES));
+        (self.short_lengths(), slots)
     }
 
     /// Returns the short record of a slot; `None` if the slot has an entry.
     #[inline]
-    pub(super) fn record(&self, slot: usize, lengths: ShortLengths) -> Option<&[AtomicU64; SHORT_WORDS]> {
-        self.records.get(slot).filter(|_| lengths.of(slot) != HAS_ENTRY)
+    pub(super) fn record(self, slot: usize, lengths: ShortLengths) -> Option<&'a [AtomicU64; SHORT_WORDS]> {
+        self.records().get(slot).filter(|_| lengths.of(slot) != HAS_ENTRY)
     }
 
     /// Returns the entry of a slot.
     #[inline]
-    pub(super) fn entry(&self, slot: usize) -> SlotEntry {
-        let entry = self.records.get(slot).map_or_else(|| &self.entries[slot - SHORT_SLOTS], |record| &record[0]);
+    pub(super) fn entry(self, slot: usize) -> SlotEntry {
+        let entry =
+            self.records().get(slot).map_or_else(|| &self.own_entries()[slot - SHORT_SLOTS], |record| &record[0]);
         SlotEntry(entry.load(Ordering::Relaxed))
     }
 
     #[inline]
-    pub(super) fn entries(&self) -> Entries<'_> {
-        Entries { bytes: &self.bytes, first: SHORT_SLOTS, entries: &self.entries }
+    pub(super) fn entries(self) -> Entries<'a> {
+        Entries { bytes: self.bytes(), first: SHORT_SLOTS, entries: self.own_entries() }
     }
 
     /// Whether no write section has begun since the version was loaded. What was loaded before is then of that version.
     #[inline]
-    pub(super) fn is_still(&self, version: u64) -> bool {
+    pub(super) fn is_still(self, version: u64) -> bool {
         fence(Ordering::Acquire);
-        self.version.load(Ordering::Relaxed) == version
+        self.version().load(Ordering::Relaxed) == version
     }
 
     /// Begins a write section, which ends when the result is dropped. The caller holds the lock.
-    pub(super) fn write(&self) -> WriteSection<'_> {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version + 1, Ordering::Relaxed);
+    pub(super) fn write(self) -> WriteSection<'a> {
+        let version = self.version().load(Ordering::Relaxed);
+        self.version().store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         WriteSection { bucket: self, next: version + 2 }
     }
 
     /// Returns the slots that have a short record. The caller holds the lock.
-    pub(super) fn short_slots(&self) -> impl Iterator<Item = usize> {
-        (0..SHORT_SLOTS).filter(|slot| self.short_byte(*slot) != 0 && self.short_length(*slot) != HAS_ENTRY)
+    pub(super) fn short_slots(self) -> impl Iterator<Item = usize> + use<'a> {
+        (0..SHORT_SLOTS).filter(move |slot| self.short_byte(*slot) != 0 && self.short_length(*slot) != HAS_ENTRY)
     }
 
     /// Returns the places of the entries in slots of short records. The caller holds the lock.
-    pub(super) fn entries_in_short_slots(&self) -> impl Iterator<Item = EntryPlace<'_>> {
+    pub(super) fn entries_in_short_slots(self) -> impl Iterator<Item = EntryPlace<'a>> {
         let slots =
-            (0..SHORT_SLOTS).filter(|slot| self.short_byte(*slot) != 0 && self.short_length(*slot) == HAS_ENTRY);
-        slots.map(|slot| self.entry_in_short_slot(slot))
+            (0..SHORT_SLOTS).filter(move |slot| self.short_byte(*slot) != 0 && self.short_length(*slot) == HAS_ENTRY);
+        slots.map(move |slot| self.entry_in_short_slot(slot))
     }
 
     /// Returns the place of an entry in the slot of a short record.
-    pub(super) fn entry_in_short_slot(&self, slot: usize) -> EntryPlace<'_> {
-        EntryPlace { bytes: &self.bytes, slot, entry: &self.records[slot][0], is_short_slot: true }
+    pub(super) fn entry_in_short_slot(self, slot: usize) -> EntryPlace<'a> {
+        EntryPlace { bytes: self.bytes(), slot, entry: &self.records()[slot][0], lengths: Some(self.lengths()) }
     }
 
     /// Returns an unused slot for a short record. The caller holds the lock.
-    pub(super) fn free_short_slot(&self) -> Option<usize> {
+    pub(super) fn free_short_slot(self) -> Option<usize> {
         (0..SHORT_SLOTS).find(|slot| self.short_byte(*slot) == 0)
     }
 
     /// Returns the byte of a short record, or 0. The caller holds the lock.
-    pub(super) fn short_byte(&self, slot: usize) -> u64 {
-        self.bytes.load(Ordering::Relaxed) >> (8 * slot) & 0xff
+    pub(super) fn short_byte(self, slot: usize) -> u64 {
+        self.bytes().load(Ordering::Relaxed) >> (8 * slot) & 0xff
     }
 
-    fn short_length(&self, slot: usize) -> usize {
-        ShortLengths(self.bytes.load(Ordering::Relaxed)).of(slot)
+    fn short_length(self, slot: usize) -> usize {
+        self.short_lengths().of(slot)
     }
 
     /// Returns the words and the length of a short record. The caller holds the lock.
-    pub(super) fn short(&self, slot: usize) -> ShortRecord {
-        let words = std::array::from_fn(|word| self.records[slot][word].load(Ordering::Relaxed));
+    pub(super) fn short(self, slot: usize) -> ShortRecord {
+        let words = std::array::from_fn(|word| self.records()[slot][word].load(Ordering::Relaxed));
         ShortRecord { words, length: self.short_length(slot) }
     }
 
     /// Stores a short record and its byte. The caller is in a write section.
-    pub(super) fn store_short(&self, slot: usize, record: &ShortRecord, byte: u64) {
-        let (at, length_at) = (8 * slot, LENGTHS_SHIFT + 8 * slot);
-        let others = self.bytes.load(Ordering::Relaxed) & !(0xff << at | 0xff << length_at);
-        self.bytes.store(others | byte << at | (record.length as u64) << length_at, Ordering::Relaxed);
-        for (word, new) in self.records[slot].iter().zip(record.words) {
+    pub(super) fn store_short(self, slot: usize, record: &ShortRecord, byte: u64) {
+        store_byte(self.bytes(), slot, byte);
+        store_byte(self.lengths(), slot, record.length as u64);
+        for (word, new) in self.records()[slot].iter().zip(record.words) {
             word.store(new, Ordering::Relaxed);
         }
     }
 
     /// Makes the slot of a short record unused. The caller is in a write section.
-    pub(super) fn clear_short(&self, slot: usize) {
-        self.bytes.store(self.bytes.load(Ordering::Relaxed) & !(0xff << (8 * slot)), Ordering::Relaxed);
+    pub(super) fn clear_short(self, slot: usize) {
+        store_byte(self.bytes(), slot, 0);
     }
 
     /// Makes all slots unused. The caller is in a write section, or no reader reads the bucket yet.
-    pub(super) fn clear(&self) {
-        self.bytes.store(0, Ordering::Relaxed);
-        self.entries.iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
+    pub(super) fn clear(self) {
+        self.bytes().store(0, Ordering::Relaxed);
+        self.own_entries().iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
     }
 }
 
@@ -361,7 +396,7 @@ impl ShortLengths {
     /// Returns the length of the record of a slot in bytes.
     #[inline]
     pub(super) fn of(self, slot: usize) -> usize {
-        (self.0 >> (LENGTHS_SHIFT + 8 * slot) & 0xff) as usize
+        (self.0 >> (8 * slot) & 0xff) as usize
     }
 }
 
@@ -387,14 +422,14 @@ impl ShortRecord {
 /// A write section of a bucket.
 #[must_use]
 pub(super) struct WriteSection<'a> {
-    pub(super) bucket: &'a VersionedBucket,
+    pub(super) bucket: VersionedBucket<'a>,
     /// The version after the section.
     pub(super) next: u64,
 }
 
 impl Drop for WriteSection<'_> {
     fn drop(&mut self) {
-        self.bucket.version.store(self.next, Ordering::Release);
+        self.bucket.version().store(self.next, Ordering::Release);
     }
 }
 

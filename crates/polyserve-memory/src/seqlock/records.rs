@@ -11,17 +11,13 @@
 
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 
-use super::segments::{STEPS, Segments, index_of, place_of};
+use super::segments::ShardSegments;
 
 /// Number of words of a page: 4 KiB. A checker creates few of them, because each word is an object of the model.
 const PAGE_WORDS: usize = if cfg!(any(polyserve_loom, polyserve_shuttle)) { 16 } else { 512 };
 
-/// Number of bits of an address that are the offset in a page, and of those that are the page's place in its segment.
-const OFFSET_BITS: u32 = PAGE_WORDS.ilog2();
-const PLACE_BITS: u32 = 15;
-
-/// The maximum number of pages that addresses can distinguish. It is that of segments of at most `1 << PLACE_BITS` pages.
-const MAX_ADDRESSES: usize = STEPS * ((1 << (PLACE_BITS + 1)) - 1);
+/// The maximum number of pages that addresses can distinguish. An address is the number of a word.
+const MAX_ADDRESSES: usize = ((1_u64 << u32::BITS) / PAGE_WORDS as u64) as usize;
 
 /// The maximum number of words of a record.
 pub(super) const MAX_WORDS: usize = 64;
@@ -38,29 +34,16 @@ const NO_PAGE: u32 = u32::MAX;
 /// The end of a list of free records in a page.
 const NO_OFFSET: u16 = u16::MAX;
 
-/// The words of records.
-#[repr(align(64))]
-pub(super) struct WordPage([AtomicU64; PAGE_WORDS]);
-
-impl Default for WordPage {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
-}
-
 /// The words of all pages, for readers.
-#[derive(Default)]
-pub(super) struct Words {
-    pages: Segments<WordPage>,
-}
+pub(super) struct Words(pub(super) ShardSegments<PAGE_WORDS>);
 
 impl Words {
     /// Returns `count` words at `address`. `None` if there are none, which a reader sees that has read a stale address.
     #[inline]
     pub(super) fn at(&self, address: u32, count: usize) -> Option<&[AtomicU64]> {
-        let page = self.pages.at(place_of_page(address))?;
+        let page = self.0.get(page_of(address))?;
         let offset = address as usize % PAGE_WORDS;
-        page.0.get(offset..offset + count)
+        page.get(offset..offset + count)
     }
 
     /// Returns `N` words at `address`, as [`at`](Self::at).
@@ -70,11 +53,10 @@ impl Words {
     }
 }
 
-/// Returns the segment of the page of an address, and its place there. They are in the address so that a reader need not compute them.
+/// Returns the number of the page of an address.
 #[inline]
-fn place_of_page(address: u32) -> (usize, usize) {
-    let page = (address >> OFFSET_BITS) as usize;
-    (page >> PLACE_BITS, page % (1 << PLACE_BITS))
+fn page_of(address: u32) -> usize {
+    address as usize / PAGE_WORDS
 }
 
 /// What is in use of a page.
@@ -135,9 +117,7 @@ impl PagesInUse {
         let number = self.open[class];
         let page = &mut self.pages[number as usize];
         let offset = if page.free == NO_OFFSET { page.fresh } else { page.free };
-        let (segment, place) = place_of(number as usize);
-        let address = (segment << PLACE_BITS | place) << OFFSET_BITS | usize::from(offset);
-        let address = address as u32;
+        let address = number * PAGE_WORDS as u32 + u32::from(offset);
         if page.free == NO_OFFSET {
             page.fresh += page.class;
         } else {
@@ -152,7 +132,7 @@ impl PagesInUse {
 
     /// Frees a record. The caller is in a write section of the bucket that had it, because this stores a word.
     pub(super) fn free(&mut self, words: &Words, address: u32) {
-        let number = index_of(place_of_page(address)) as u32;
+        let number = page_of(address) as u32;
         let page = &mut self.pages[number as usize];
         let was_full = page.is_full();
         words.at(address, 1).expect("the page exists")[0].store(u64::from(page.free), Ordering::Relaxed);
@@ -176,7 +156,7 @@ impl PagesInUse {
             Some(number) => number,
             None if self.pages.len() >= max_pages => return None,
             None => {
-                words.pages.get_or_create(self.pages.len())?;
+                words.0.get_or_create(self.pages.len())?;
                 self.pages.push(PageUse::new(class));
                 (self.pages.len() - 1) as u32
             }

@@ -51,16 +51,16 @@ use polyserve_sys::prefetch;
 use slab::Slab;
 
 pub(super) use super::bucket::MAX_COPIED;
-use super::bucket::{BucketCount, Entries, EntryPlace, SlotEntry, VersionedBucket, byte, words_of};
+use super::bucket::{BUCKET_WORDS, BucketCount, Entries, EntryPlace, SlotEntry, VersionedBucket, byte, words_of};
 use super::records::{MAX_WORDS, PagesInUse, Words};
-use super::segments::Segments;
-use crate::pack::{CopiedWords, has_packed_id, show_copied, show_packed};
+use super::segments::ShardSegments;
+use crate::pack::{CopiedWords, has_copied_id, has_packed_id, show_copied, show_packed};
 
 /// Number of words of a record up to which a reader copies it to a small buffer.
 const SMALL: usize = 8;
 
-/// Number of attempts to read without the lock.
-const ATTEMPTS: usize = if cfg!(any(polyserve_loom, polyserve_shuttle)) { 2 } else { 8 };
+/// Number of attempts to read without the lock, after the first two. A checker would repeat the same steps.
+const ATTEMPTS: usize = if cfg!(any(polyserve_loom, polyserve_shuttle)) { 0 } else { 8 };
 
 /// The result of an attempt to read without the lock.
 enum Attempt {
@@ -83,11 +83,31 @@ struct LockedShard<E> {
     whole: Slab<E>,
 }
 
+/// A bucket and its number.
+type NumberedBucket<'a> = (usize, VersionedBucket<'a>);
+
+/// A bucket to read. What was read is of this version, if the bucket still is afterwards.
+#[derive(Clone, Copy)]
+struct BucketToRead<'a> {
+    words: VersionedBucket<'a>,
+    number: usize,
+    version: u64,
+}
+
+impl<'a> BucketToRead<'a> {
+    /// Loads the version; `None` during a write.
+    #[inline]
+    fn of((number, words): NumberedBucket<'a>) -> Option<Self> {
+        let version = words.version().load(Ordering::Acquire);
+        (version % 2 == 0).then_some(Self { words, number, version })
+    }
+}
+
 /// The place of an entity.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     /// A short record: its bucket, and its slot.
-    Short(&'a VersionedBucket, usize),
+    Short(VersionedBucket<'a>, usize),
     Entry(EntryPlace<'a>),
 }
 
@@ -109,36 +129,83 @@ impl<E: Identifiable> Stored<'_, E> {
 pub(crate) struct VersionedShard<E> {
     /// The [`BucketCount`].
     buckets: AtomicU64,
-    table: Segments<VersionedBucket>,
+    table: ShardSegments<BUCKET_WORDS>,
     words: Words,
     /// Every writer holds this lock. A reader takes it for an entity that is not packed, and after some conflicts.
     locked: CachePadded<RwLock<LockedShard<E>>>,
-    /// Without it a shard has 8 KiB, and the words that readers of all shards load would compete for one set of the first cache.
-    _between: CachePadded<u8>,
-}
-
-impl<E: Identifiable> Default for VersionedShard<E> {
-    fn default() -> Self {
-        let table = Segments::default();
-        table.get_or_create(0).expect("the array has a first element");
-        let locked = LockedShard { len: 0, long: 0, in_use: PagesInUse::default(), whole: Slab::new() };
-        Self {
-            buckets: AtomicU64::new(BucketCount::new(1).0),
-            table,
-            words: Words::default(),
-            locked: CachePadded::new(RwLock::new(locked)),
-            _between: CachePadded::new(0),
-        }
-    }
 }
 
 impl<E: Identifiable> VersionedShard<E> {
+    /// Creates the shards of a store. `count`: a power of two.
+    pub(crate) fn shards(count: usize) -> impl Iterator<Item = Self> {
+        ShardSegments::of_shards(count).zip(ShardSegments::of_shards(count)).map(|(table, words)| {
+            table.get_or_create(0).expect("the array has a first element");
+            let locked = LockedShard { len: 0, long: 0, in_use: PagesInUse::default(), whole: Slab::new() };
+            Self {
+                buckets: AtomicU64::new(BucketCount::new(1).0),
+                table,
+                words: Words(words),
+                locked: CachePadded::new(RwLock::new(locked)),
+            }
+        })
+    }
+
     /// Calls `show` with the entity of `id`, and returns what it returned; `None` if there is no entity.
+    ///
+    /// Most gets end with the first slot that may have the entity.
     #[allow(clippy::inline_always)] // as the get of the repo
     #[inline(always)]
     pub(crate) fn get<T>(&self, hash: u64, id: &E::Id, show: impl FnOnce(Shown<'_, E>) -> T) -> Option<T> {
+        let found = self.bucket_now(hash);
+        if let Some((_, bucket)) = found {
+            bucket.fetch();
+        }
+        self.get_in(found, hash, id, show)
+    }
+
+    /// [`get`](Self::get) of an entity that is on its way from memory.
+    #[allow(clippy::inline_always)] // as `get`
+    #[inline(always)]
+    pub(crate) fn get_fetched<T>(&self, hash: u64, id: &E::Id, show: impl FnOnce(Shown<'_, E>) -> T) -> Option<T> {
+        self.get_in(self.bucket_now(hash), hash, id, show)
+    }
+
+    #[allow(clippy::inline_always)] // as `get`
+    #[inline(always)]
+    fn get_in<T>(
+        &self,
+        found: Option<NumberedBucket<'_>>,
+        hash: u64,
+        id: &E::Id,
+        show: impl FnOnce(Shown<'_, E>) -> T,
+    ) -> Option<T> {
+        let Some(bucket) = found.and_then(BucketToRead::of) else { return self.get_larger(hash, id, show) };
+        let (lengths, mut slots) = bucket.words.with_byte(byte(hash));
+        if let Some(slot) = slots.next()
+            && let Some(record) = bucket.words.record(slot, lengths)
+        {
+            let [first, second, third, fourth] = record;
+            let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            let copy = CopiedWords::of([load(first), load(second), load(third), load(fourth)]);
+            let length = lengths.of(slot);
+            if bucket.words.is_still(bucket.version) && has_copied_id::<E, _>(&copy, length, id) {
+                return Some(show_copied(id, &copy, length, show));
+            }
+        }
+        self.get_other(bucket, hash, id, show)
+    }
+
+    /// Does the work of [`get`](Self::get) for an entity at another place.
+    #[inline(never)]
+    fn get_other<T>(
+        &self,
+        bucket: BucketToRead<'_>,
+        hash: u64,
+        id: &E::Id,
+        show: impl FnOnce(Shown<'_, E>) -> T,
+    ) -> Option<T> {
         let mut copy = CopiedWords::<SMALL>::default();
-        match self.attempt(hash, id, &mut copy) {
+        match self.attempt(bucket, hash, id, &mut copy) {
             Attempt::Found(length) => Some(show_copied(id, &copy, length, show)),
             Attempt::Absent => None,
             Attempt::Conflict | Attempt::Larger => self.get_larger(hash, id, show),
@@ -150,7 +217,9 @@ impl<E: Identifiable> VersionedShard<E> {
     fn get_larger<T>(&self, hash: u64, id: &E::Id, show: impl FnOnce(Shown<'_, E>) -> T) -> Option<T> {
         let mut copy = CopiedWords::<MAX_WORDS>::default();
         for _ in 0..ATTEMPTS {
-            match self.attempt(hash, id, &mut copy) {
+            let bucket = self.bucket_now(hash).and_then(BucketToRead::of);
+            let attempt = bucket.map(|bucket| self.attempt(bucket, hash, id, &mut copy));
+            match attempt.unwrap_or(Attempt::Conflict) {
                 Attempt::Found(length) => return Some(show_copied(id, &copy, length, show)),
                 Attempt::Absent => return None,
                 Attempt::Conflict => hint::spin_loop(),
@@ -163,15 +232,14 @@ impl<E: Identifiable> VersionedShard<E> {
     }
 
     /// Copies the record of `id`. It takes no lock, and writes only to `copy`.
-    #[allow(clippy::inline_always)] // a get of a short record is one function
-    #[inline(always)]
-    fn attempt<const N: usize>(&self, hash: u64, id: &E::Id, copy: &mut CopiedWords<N>) -> Attempt {
-        let Some((number, bucket)) = self.bucket_now(hash) else { return Attempt::Conflict };
-        bucket.fetch();
-        let version = bucket.version.load(Ordering::Acquire);
-        if version % 2 == 1 {
-            return Attempt::Conflict;
-        }
+    #[inline]
+    fn attempt<const N: usize>(
+        &self,
+        BucketToRead { words: bucket, number, version }: BucketToRead<'_>,
+        hash: u64,
+        id: &E::Id,
+        copy: &mut CopiedWords<N>,
+    ) -> Attempt {
         let (lengths, slots) = bucket.with_byte(byte(hash));
         for slot in slots {
             let Some(record) = bucket.record(slot, lengths) else {
@@ -185,7 +253,7 @@ impl<E: Identifiable> VersionedShard<E> {
                 return Attempt::Conflict;
             }
             let length = lengths.of(slot);
-            if has_packed_id::<E>(&copy.bytes()[..length], id) {
+            if has_copied_id::<E, _>(copy, length, id) {
                 return Attempt::Found(length);
             }
         }
@@ -207,7 +275,7 @@ impl<E: Identifiable> VersionedShard<E> {
     /// Copies the record of an entry, if it is that of `id`.
     fn attempt_entry<const N: usize>(
         &self,
-        bucket: &VersionedBucket,
+        bucket: VersionedBucket<'_>,
         version: u64,
         entry: SlotEntry,
         hash: u64,
@@ -226,14 +294,14 @@ impl<E: Identifiable> VersionedShard<E> {
         if !bucket.is_still(version) {
             return Some(Attempt::Conflict);
         }
-        has_packed_id::<E>(&copy.bytes()[..length], id).then_some(Attempt::Found(length))
+        has_copied_id::<E, _>(copy, length, id).then_some(Attempt::Found(length))
     }
 
     /// Looks for `id` in the entries that `link` and the links after it lead to.
     #[cold]
     fn attempt_links<const N: usize>(
         &self,
-        bucket: &VersionedBucket,
+        bucket: VersionedBucket<'_>,
         version: u64,
         mut link: SlotEntry,
         hash: u64,
@@ -264,28 +332,34 @@ impl<E: Identifiable> VersionedShard<E> {
 
     /// Returns the bucket of a hash and its number. A growth may send the hash to another bucket meanwhile.
     #[inline]
-    fn bucket_now(&self, hash: u64) -> Option<(usize, &VersionedBucket)> {
+    fn bucket_now(&self, hash: u64) -> Option<NumberedBucket<'_>> {
         let number = self.count(Ordering::Acquire).bucket_of(hash);
-        Some((number, self.table.get(number)?))
+        Some((number, VersionedBucket(self.table.get(number)?)))
     }
 
-    /// Fetches the bucket of a hash from memory, and does not wait for it.
+    /// Returns the size of the table in bytes.
     #[inline]
-    pub(crate) fn fetch_bucket(&self, hash: u64) {
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.count(Ordering::Relaxed).number() * size_of::<[AtomicU64; BUCKET_WORDS]>()
+    }
+
+    /// Fetches from memory the line of a bucket that tells its slots, and does not wait for it.
+    #[inline]
+    pub(crate) fn fetch_slots(&self, hash: u64) {
         if let Some((_, bucket)) = self.bucket_now(hash) {
-            bucket.fetch();
+            prefetch(bucket.version());
         }
     }
 
-    /// Fetches the first line of a record that lies apart from the bucket of its hash, and does not wait for it.
+    /// Waits for that line, and fetches the record that is probably that of the hash.
     #[inline]
     pub(crate) fn fetch_record(&self, hash: u64) {
         let Some((_, bucket)) = self.bucket_now(hash) else { return };
-        let (lengths, slots) = bucket.with_byte(byte(hash));
-        for slot in slots.filter(|slot| bucket.record(*slot, lengths).is_none()) {
-            if let Some(words) = self.words.at(bucket.entry(slot).address(), 1) {
-                prefetch(words.as_ptr());
-            }
+        let (lengths, mut slots) = bucket.with_byte(byte(hash));
+        let Some(slot) = slots.next() else { return };
+        let apart = || self.words.at(bucket.entry(slot).address(), 1);
+        if let Some(words) = bucket.record(slot, lengths).map(|record| &record[..]).or_else(apart) {
+            prefetch(words.as_ptr());
         }
     }
 
@@ -293,7 +367,7 @@ impl<E: Identifiable> VersionedShard<E> {
     pub(crate) fn version(&self, hash: u64) -> Option<u64> {
         loop {
             let (number, bucket) = self.bucket_now(hash)?;
-            let version = bucket.version.load(Ordering::Acquire);
+            let version = bucket.version().load(Ordering::Acquire);
             // The version of a bucket that the id has left says nothing about it.
             if self.count(Ordering::Acquire).bucket_of(hash) == number {
                 return (version % 2 == 0).then_some(version);
@@ -307,12 +381,12 @@ impl<E: Identifiable> VersionedShard<E> {
     }
 
     /// Returns the bucket of a hash. The caller holds the lock.
-    fn bucket(&self, hash: u64) -> &VersionedBucket {
+    fn bucket(&self, hash: u64) -> VersionedBucket<'_> {
         self.bucket_now(hash).expect("a bucket in use exists").1
     }
 
     /// Returns the places of the entries of a bucket and of its links, without the links themselves. The caller holds the lock.
-    fn entry_places<'a>(&'a self, bucket: &'a VersionedBucket) -> impl Iterator<Item = EntryPlace<'a>> {
+    fn entry_places<'a>(&'a self, bucket: VersionedBucket<'a>) -> impl Iterator<Item = EntryPlace<'a>> {
         let mut next = Some(bucket.entries());
         let groups = std::iter::from_fn(move || {
             let entries = next?;
@@ -330,8 +404,8 @@ impl<E: Identifiable> VersionedShard<E> {
     }
 
     /// Returns the places of all entities of a bucket: the short records first. The caller holds the lock.
-    fn places<'a>(&'a self, bucket: &'a VersionedBucket) -> impl Iterator<Item = Place<'a>> {
-        let short = bucket.short_slots().map(|slot| Place::Short(bucket, slot));
+    fn places<'a>(&'a self, bucket: VersionedBucket<'a>) -> impl Iterator<Item = Place<'a>> {
+        let short = bucket.short_slots().map(move |slot| Place::Short(bucket, slot));
         let entries = self.entry_places(bucket).filter(|place| place.entry() != SlotEntry::UNUSED);
         short.chain(entries.map(Place::Entry))
     }

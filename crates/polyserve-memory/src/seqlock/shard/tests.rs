@@ -9,6 +9,11 @@ use crate::hash::IdState;
 use crate::hash::tests::Random;
 use crate::pack::{PackBuffer, ToStore};
 
+/// Returns the one shard of a store.
+fn one_shard() -> VersionedShard<Entity> {
+    VersionedShard::shards(1).next().expect("there is one")
+}
+
 fn put(shard: &VersionedShard<Entity>, hash: u64, entity: Entity, hash_of: impl Fn(&i64) -> u64) -> Put {
     let buffer = PackBuffer::of(&entity);
     let id = entity.id;
@@ -36,7 +41,7 @@ fn a_shard_agrees_with_a_map() {
     let state = IdState::default();
     let hashes: [&dyn Fn(&i64) -> u64; 2] = [&|id| state.hash_one(id), &|_| 0];
     for (hash_of, ids, steps) in hashes.into_iter().zip([3000, 40]).map(|(hash_of, ids)| (hash_of, ids, 20_000)) {
-        let (shard, mut expected, mut random) = (VersionedShard::default(), HashMap::new(), Random(7));
+        let (shard, mut expected, mut random) = (one_shard(), HashMap::new(), Random(7));
         for step in 0..steps {
             let id = random.below(ids) as i64;
             if random.below(3) == 0 {
@@ -57,7 +62,7 @@ fn a_shard_agrees_with_a_map() {
 /// their last length.
 #[test]
 fn removed_records_serve_entities_of_any_length() {
-    let (shard, state) = (VersionedShard::default(), IdState::default());
+    let (shard, state) = (one_shard(), IdState::default());
     let hash_of = |id: &i64| state.hash_one(id);
     let pages = |shard: &VersionedShard<Entity>| write(&shard.locked).in_use.counts();
     for length in (0..400).step_by(8) {
@@ -76,7 +81,7 @@ fn removed_records_serve_entities_of_any_length() {
 /// A record that is short lies in its bucket, if there is a slot after a split, whatever it was before.
 #[test]
 fn records_change_between_short_and_long() {
-    let (shard, mut expected) = (VersionedShard::default(), HashMap::new());
+    let (shard, mut expected) = (one_shard(), HashMap::new());
     // All ids are in one bucket until the table grows.
     for (step, length) in [3, 40, 700, 16, 0, 17, 600, 5].into_iter().enumerate() {
         for id in 0..40 {
@@ -95,7 +100,7 @@ fn records_change_between_short_and_long() {
 /// A version grows with each write to an id, also if a growth moves the id to another bucket.
 #[test]
 fn the_version_of_an_id_never_repeats() {
-    let (shard, state) = (VersionedShard::default(), IdState::default());
+    let (shard, state) = (one_shard(), IdState::default());
     let hash_of = |id: &i64| state.hash_one(id);
     let mut last = HashMap::new();
     for round in 0..4 {
@@ -110,7 +115,7 @@ fn the_version_of_an_id_never_repeats() {
 /// During a write, a version is none, and a get waits for the lock. After it, both go on.
 #[test]
 fn a_write_section_is_seen() {
-    let (shard, hash) = (VersionedShard::default(), 5);
+    let (shard, hash) = (one_shard(), 5);
     put(&shard, hash, Entity::new(1, "it", 0.5), |_| hash);
     let before = shard.version(hash);
     let section = shard.bucket(hash).write();
@@ -123,7 +128,7 @@ fn a_write_section_is_seen() {
 /// A replaced or removed entity is dropped when no lock is held.
 #[test]
 fn an_entity_that_is_not_packed_is_handed_out() {
-    let (shard, long) = (VersionedShard::default(), "d".repeat(600));
+    let (shard, long) = (one_shard(), "d".repeat(600));
     let entity = |value| Entity::new(1, long.clone(), value);
     assert_eq!(put(&shard, 1, entity(1.0), |_| 1), Put::Created);
     let new = ToStore { entity: &mut Some(entity(2.0)), packed: None };

@@ -18,8 +18,8 @@ use crate::pack::{ToStore, packed_id};
 
 /// Another bucket comes into use if there are more entities than this for each bucket. Of those with a longer record, a bucket has as many
 /// as entries. More would take less memory for the table, and more records would lie apart, or behind a link.
-const SHORT_PER_BUCKET: usize = 3;
-const LONG_PER_BUCKET: usize = 5;
+const SHORT_PER_BUCKET: usize = if cfg!(any(polyserve_loom, polyserve_shuttle)) { 3 } else { 5 };
+const LONG_PER_BUCKET: usize = if cfg!(any(polyserve_loom, polyserve_shuttle)) { 5 } else { 8 };
 
 /// The error if a shard has no address for another record.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl<E: Identifiable> VersionedShard<E> {
     fn add(
         &self,
         locked: &mut LockedShard<E>,
-        bucket: &VersionedBucket,
+        bucket: VersionedBucket<'_>,
         hash: u64,
         short: Option<ShortRecord>,
         new: &mut ToStore<'_, E>,
@@ -154,7 +154,7 @@ impl<E: Identifiable> VersionedShard<E> {
     fn replace_by_short(
         &self,
         locked: &mut LockedShard<E>,
-        bucket: &VersionedBucket,
+        bucket: VersionedBucket<'_>,
         place: EntryPlace<'_>,
         hash: u64,
         record: &ShortRecord,
@@ -214,7 +214,7 @@ impl<E: Identifiable> VersionedShard<E> {
     fn add_entry(
         &self,
         locked: &mut LockedShard<E>,
-        bucket: &VersionedBucket,
+        bucket: VersionedBucket<'_>,
         (entry, byte): (SlotEntry, u64),
         more: impl FnOnce(&mut LockedShard<E>) -> Result<u32, PagesFull>,
     ) -> Result<(), PagesFull> {
@@ -244,8 +244,8 @@ impl<E: Identifiable> VersionedShard<E> {
             return;
         }
         // A table of the maximum size has longer chains of links.
-        let Some(new) = self.table.get_or_create(number) else { return };
-        let old = self.table.get(count.bucket_of(number as u64)).expect("a bucket in use exists");
+        let Some(new) = self.table.get_or_create(number).map(VersionedBucket) else { return };
+        let old = self.bucket(number as u64);
         let moves = |place: &Place<'_>| {
             let hash = self.with(locked, *place, |stored| match stored {
                 Stored::Packed(packed) => hash_of(&packed_id::<E>(packed)),
@@ -257,13 +257,13 @@ impl<E: Identifiable> VersionedShard<E> {
         let [moved, stay] = [moved, stay].map(|places| places.into_iter().map(split_entity).collect::<Vec<_>>());
         let section = old.write();
         self.fill(locked, new, &moved);
-        new.version.store(section.next, Ordering::Relaxed);
+        new.version().store(section.next, Ordering::Relaxed);
         self.buckets.store(next.0, Ordering::Release);
         self.fill(locked, old, &stay);
     }
 
     /// Replaces what is in a bucket. The caller is in a write section of the bucket, or no reader reads it yet. Short records come first.
-    fn fill(&self, locked: &mut LockedShard<E>, bucket: &VersionedBucket, entities: &[(SplitEntity, u64)]) {
+    fn fill(&self, locked: &mut LockedShard<E>, bucket: VersionedBucket<'_>, entities: &[(SplitEntity, u64)]) {
         let mut last = bucket.entries().last();
         while last.is_link() {
             let link = last;
@@ -283,7 +283,7 @@ impl<E: Identifiable> VersionedShard<E> {
     }
 
     /// Adds an entry to a bucket that is filled. If its record is short and there is a slot, the record goes into the bucket.
-    fn move_entry(&self, locked: &mut LockedShard<E>, bucket: &VersionedBucket, entry: SlotEntry, byte: u64) {
+    fn move_entry(&self, locked: &mut LockedShard<E>, bucket: VersionedBucket<'_>, entry: SlotEntry, byte: u64) {
         let length = entry.length().filter(|length| *length <= 8 * SHORT_WORDS);
         let Some((length, slot)) = length.zip(bucket.free_short_slot()) else {
             let more = |locked: &mut LockedShard<E>| Ok(locked.in_use.take_reserved(&self.words, LINK_WORDS));
