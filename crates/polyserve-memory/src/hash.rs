@@ -28,7 +28,7 @@
 //! Cost of a number: three multiplications and a few additions and shifts, without a branch. The bench `hash` compares it
 //! with std's hasher, ahash and foldhash. A state is 56 bytes. Each map here has one, however many shards it has.
 
-use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 
 /// Builds [`IdHasher`]s with one secret. Each `default()` draws a new secret; a clone has the secret of its original.
 ///
@@ -79,6 +79,15 @@ impl BuildHasher for IdState {
             number: None,
             keyed: Keyed::Unused(self.keyed.clone()),
         }
+    }
+
+    /// As by default, but the compiler can inline it in every unit of a crate.
+    #[allow(clippy::manual_hash_one)]
+    #[inline]
+    fn hash_one<T: Hash>(&self, value: T) -> u64 {
+        let mut hasher = self.build_hasher();
+        value.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
