@@ -93,7 +93,10 @@ impl Store {
             let last = page.last().map(|entity| entity.id);
             all.extend(page);
             match last {
-                Some(last) if has_more => after = Some(last),
+                Some(last) if has_more => {
+                    assert_ne!(after, Some(last), "a page of {limit} ends with the entity that it begins after");
+                    after = Some(last);
+                }
                 None if has_more => panic!("an empty page says that there is more"),
                 _ => return all,
             }
