@@ -133,7 +133,7 @@ impl RepoSubject {
     /// By default a repo is in memory, has a max wait of 10 s, and is tested with 20 000 keys.
     pub fn new<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
         let make = Box::new(move || -> Arc<dyn EntityRepo> { Arc::new(make()) });
-        Self { make: Opaque(make), answers: Answers::Now, max_wait: Duration::from_secs(10), keys: 10_000, json: false }
+        Self { make: Opaque(make), answers: Answers::Now, max_wait: Duration::from_secs(10), keys: 20_000, json: false }
     }
 
     /// Creates a subject for repos of [`NamedEntity`]s, with the defaults of [`RepoSubject::new`]. A repo that takes any
