@@ -35,11 +35,11 @@
 //!   and after each fsync: if it was removed, the store stops writing. If another machine removes it, an NFS client may show the old
 //!   name for as long as it caches a directory, by default up to a minute.) Files are opened by the handle of the directory: neither
 //!   a `chdir` nor a new name of the directory leads writes elsewhere.
-//! * **A store that is deleted stops, and one that has lost a part of its log.** Before it writes a batch, it looks whether the name of the log is still
-//!   that of its file, with the length that it has written (one system call). If the directory or the log was deleted, if another file
-//!   has the name, or if another program has cut the log or added to it, all writes fail with `ReadOnly` and are not done. So no
-//!   write that begins after that is answered. Bytes that another program changes and that leave the length are found by the next start
-//!   or by a check.
+//! * **A store that is deleted stops, and one that has lost a part of its log.** Before it writes a batch, it looks whether the name of
+//!   the log is still that of its file, with the length that it has written (one system call). If the directory or the log was deleted,
+//!   if another file has the name, or if another program has cut the log or added to it, all writes fail with `ReadOnly` and are not
+//!   done. So no write that begins after that is answered. Bytes that another program changes and that leave the length are found by
+//!   the next start or by a check.
 //! * **A store that is moved stops.** It looks once a second, before a write, whether its path still names its directory, and the
 //!   names in it still its files, with their lengths. If not, it stops writing. So a moved store goes on for up to a second. What it
 //!   answers in that time is in the moved directory. Never copy a backup into the directory of a store in use.
