@@ -33,9 +33,10 @@
 //! locks of Leis et al. ("The ART of practical synchronization", DaMoN 2016); linear hashing (Litwin, VLDB 1980).
 //!
 //! *Wins when* memory counts and descriptions are short, and several threads read one id or a few: readers write nothing that others read,
-//! as in `papaya`. A slow visit delays no writer. *Loses when* entities are read that are in no cache: `sharded` copies and decodes
-//! nothing. It loses to `papaya` when the record of a busy id lies apart, or when all reads are in the caches of several cores. It
-//! loses when a store must give memory back. Figures: `docs/decisions/035-seqlock.md`; record: `stores-many`.
+//! as in `papaya`. A slow visit delays no writer. *Loses when* descriptions are longer, so that records lie apart: a get of an entity that
+//! is in no cache then waits for memory twice, and in `sharded` once. It loses to `papaya` when the record of a busy id lies apart. It
+//! loses when a store must give memory back. Figures: `docs/decisions/035-seqlock.md`; records: `stores-typed-cached`,
+//! `stores-typed-million`, `stores-many`.
 
 mod bucket;
 mod records;
