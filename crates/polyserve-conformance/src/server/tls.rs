@@ -272,10 +272,23 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) {
     }
 }
 
-/// A session outlives the certificate that its client has shown, and serves nothing from then on.
+/// Answers each request, and counts them.
+struct CallCount(Arc<AtomicU64>);
+
+impl Service for CallCount {
+    fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Reply::empty(StatusCode::OK).into()
+    }
+}
+
+/// A session outlives the certificate that its client has shown, and serves nothing from then on. Nor does the service see a request that
+/// comes with the end of the handshake, whatever follows it.
 fn an_expired_certificate_resumes_no_session(subject: &ServerSubject) {
+    const NO_RECORD: &[u8] = b"\x17\x03\x03\x00\x20 32 bytes that no key has sealed.";
     let clients = TestAuthority::new();
-    let secure = Secure::serving(subject, Echo, defaults(), Some(&clients));
+    let calls = Arc::<AtomicU64>::default();
+    let secure = Secure::serving(subject, CallCount(Arc::clone(&calls)), defaults(), Some(&clients));
     // On a busy machine, a certificate may end before its handshakes.
     let mut time = Duration::from_secs(2);
     let (configs, end) = loop {
@@ -291,11 +304,18 @@ fn an_expired_certificate_resumes_no_session(subject: &ServerSubject) {
     while SystemTime::now() <= end + Duration::from_secs(1) {
         thread::sleep(Duration::from_millis(10));
     }
+    let served = calls.load(Ordering::SeqCst);
     for config in configs {
+        let stream = secure.open(&config);
+        stream.queue(&get("/"));
+        stream.end_handshake_with(NO_RECORD, secure.deadline()).expect("the client's part of the handshake ends");
+        expect_end(stream.socket());
+        assert!(stream.negotiated().0, "the session is resumed");
         let stream = secure.open(&config);
         assert!(!secure.is_served(&stream), "the certificate has ended");
         assert!(stream.negotiated().0, "the session is resumed");
     }
+    assert_eq!(calls.load(Ordering::SeqCst), served, "the certificate has ended");
 }
 
 /// The server sends `close_notify` before it closes.

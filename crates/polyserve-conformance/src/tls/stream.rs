@@ -88,6 +88,20 @@ impl TlsStream {
         self.flush(deadline)
     }
 
+    /// Ends the client's part of the handshake. Its last bytes, what was [queued](Self::queue) before, and `behind` are one write.
+    pub(crate) fn end_handshake_with(&self, behind: &[u8], deadline: Instant) -> io::Result<()> {
+        self.flush(deadline)?;
+        while lock(&self.session).tls.is_handshaking() {
+            self.receive(deadline)?;
+            let mut output = self.take_output();
+            if !lock(&self.session).tls.is_handshaking() {
+                output.extend_from_slice(behind);
+            }
+            (&*self.socket).write_all(&output)?;
+        }
+        Ok(())
+    }
+
     /// Waits until the server has ended its part. With TLS 1.3 the client ends first, and the server sends tickets, or an alert, when it
     /// has read the client's end. Returns false if nothing came until `deadline`.
     pub(super) fn await_server(&self, deadline: Instant) -> io::Result<bool> {

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -72,6 +72,8 @@ struct Current {
 struct Configs {
     http1: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
+    /// Verifies the certificates of clients, if the server asks for them.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
     /// The certificate of the server itself.
     certificate: CertificateDer<'static>,
 }
@@ -227,15 +229,16 @@ impl TlsConfig {
         lock(&self.0.current).configs.check_time(&self.0.sources)
     }
 
-    /// Checks that the certificate of a client is valid now. For authors of servers: rustls looks at the time of a certificate that a client
-    /// shows, and not when a session is resumed. Cost: the certificate is parsed.
+    /// Verifies the certificates of a client as in a handshake: its own, followed by those of its issuers. For authors of servers: rustls
+    /// does so when a client shows them, and not when a session is resumed. Cost: the signatures of the chain.
     ///
     /// # Errors
     ///
-    /// Returns an error if the certificate has expired, or is not valid yet.
-    pub fn check_client_time(certificate: &CertificateDer<'_>) -> Result<(), TlsError> {
-        validity::check_now(certificate, &ring::default_provider())
-            .map_err(|fault| TlsError::of_time("certificate of the client", &fault))
+    /// Returns an error if one has expired, or if no authority of the clients has issued the first. None if the server asks for none.
+    pub fn verify_client(&self, certificates: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
+        let verifier = lock(&self.0.current).configs.clients.clone();
+        let (Some(verifier), Some((own, issuers))) = (verifier, certificates.split_first()) else { return Ok(()) };
+        verifier.verify_client_cert(own, issuers, UnixTime::now()).map(drop)
     }
 
     /// Reads the files again. Handshakes that begin later use the new content, and no session of the old one is resumed. Open
@@ -363,11 +366,13 @@ impl Configs {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::new(error.to_string()))?;
-        let builder = match (&sources.client_ca, &contents.client_ca) {
-            (Some(source), Some(pem)) => {
-                builder.with_client_cert_verifier(verifier(source, pem, Arc::clone(&provider))?)
-            }
-            _ => builder.with_no_client_auth(),
+        let clients = match (&sources.client_ca, &contents.client_ca) {
+            (Some(source), Some(pem)) => Some(verifier(source, pem, Arc::clone(&provider))?),
+            _ => None,
+        };
+        let builder = match &clients {
+            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
+            None => builder.with_no_client_auth(),
         };
         let private = PrivateKeyDer::from_pem_slice(&contents.key)
             .map_err(|error| TlsError::new(format!("the {KEY} {key} {}", unreadable_key(&contents.key, &error))))?;
@@ -382,7 +387,7 @@ impl Configs {
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut http2 = http1.clone();
         http2.alpn_protocols.insert(0, b"h2".to_vec());
-        Ok(Self { http1: Arc::new(http1), http2: Arc::new(http2), certificate })
+        Ok(Self { http1: Arc::new(http1), http2: Arc::new(http2), clients, certificate })
     }
 }
 

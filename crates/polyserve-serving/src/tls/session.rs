@@ -8,7 +8,7 @@ use std::time::Instant;
 use polyserve_core::{ClientCertificate, HandshakeFailure, TlsConfig};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
-use rustls::{CertificateError, Error, HandshakeKind, SupportedCipherSuite};
+use rustls::{Error, HandshakeKind, SupportedCipherSuite};
 use webpki::EndEntityCert;
 
 use crate::ServerState;
@@ -63,6 +63,7 @@ pub struct TlsSession(Box<TlsState>);
 
 struct TlsState {
     connection: UnbufferedServerConnection,
+    config: Option<TlsConfig>,
     /// The received bytes of an incomplete record, or of an incomplete message of a handshake.
     pending: Vec<u8>,
     /// The output that the kernel has not accepted, of which this number of bytes was accepted since.
@@ -92,14 +93,17 @@ impl TlsSession {
     /// The session of a new connection, which may negotiate HTTP/2 if `has_http2`. Returns `None` if the server does not speak TLS, or if
     /// rustls refuses the configuration.
     pub fn new(server: &ServerState, has_http2: bool) -> Option<Self> {
-        let config = server.config.tls.as_ref().map(if has_http2 { TlsConfig::http2 } else { TlsConfig::http1 })?;
-        let connection = UnbufferedServerConnection::new(config).ok()?;
-        Some(Self::over(connection))
+        let config = server.config.tls.as_ref()?;
+        let of_version = if has_http2 { config.http2() } else { config.http1() };
+        let connection = UnbufferedServerConnection::new(of_version).ok()?;
+        Some(Self::over(connection, Some(config.clone())))
     }
 
-    pub(crate) fn over(connection: UnbufferedServerConnection) -> Self {
+    /// `config` verifies the certificates of clients that resume a session.
+    pub(crate) fn over(connection: UnbufferedServerConnection, config: Option<TlsConfig>) -> Self {
         Self(Box::new(TlsState {
             connection,
+            config,
             pending: Vec::new(),
             unsent: Vec::new(),
             sent: 0,
@@ -187,7 +191,9 @@ impl TlsSession {
                 }
             })
         };
-        let result = result.and_then(|()| if was_handshaking { state.check_resumed(buffers) } else { Ok(()) });
+        // Whatever follows the handshake, a session that is not resumed has no request.
+        let resumed = if was_handshaking { state.check_resumed(buffers) } else { Ok(()) };
+        let result = resumed.and(result);
         let kept = state.pending.capacity();
         // A handshake can be refused. A record of a request cannot, and is bounded like a head.
         let has_room = !was_handshaking || state.reservation.try_set(memory, kept);
@@ -208,6 +214,7 @@ impl TlsSession {
         received.handshake_failure = failure.filter(|_| was_handshaking);
         if received.failed {
             (state.has_ended, state.awaits_request, state.pending) = (true, false, Vec::new());
+            buffers.clear_plain(); // no answer would be sent
         }
         received.handshake_ended = was_handshaking && !received.failed && !self.is_handshaking();
         received
@@ -331,17 +338,16 @@ impl TlsState {
         }
     }
 
-    /// Checks that the certificate of a resumed session is still valid: a session may outlive it, and rustls looks at the time only of one
-    /// that is shown. Otherwise nothing is left to send, not even a ticket, and no request that came with the end of the handshake. rustls
+    /// Checks that the certificates of a resumed session are still valid: a session may outlive them, and rustls verifies only those that
+    /// are shown. Otherwise nothing is left to send, not even a ticket, and no request that came with the end of the handshake. rustls
     /// has no alert for this.
     fn check_resumed(&self, buffers: &mut TlsBuffers) -> Result<(), Error> {
         let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
-        let shown = self.connection.peer_certificates().and_then(<[_]>::first);
-        let Some(shown) = shown.filter(|_| is_resumed && !self.connection.is_handshaking()) else { return Ok(()) };
-        TlsConfig::check_client_time(shown).map_err(|_| {
+        let shown = self.connection.peer_certificates().filter(|_| is_resumed && !self.connection.is_handshaking());
+        let (Some(shown), Some(config)) = (shown, &self.config) else { return Ok(()) };
+        config.verify_client(shown).inspect_err(|_| {
             buffers.clear();
             buffers.clear_plain();
-            Error::InvalidCertificate(CertificateError::Expired)
         })
     }
 

@@ -99,7 +99,7 @@ fn sealing_at_most(limit: u64, authority: &TestAuthority) -> UnbufferedServerCon
 fn a_connection_announces_its_close_before_its_keys_are_used_up() {
     let authority = TestAuthority::new();
     let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default().tls(authority.issue().server()));
-    driver.connection.tls = Some(TlsSession::over(sealing_at_most(32, &authority)));
+    driver.connection.tls = Some(TlsSession::over(sealing_at_most(32, &authority), None));
     let mut client = shake_hands(&mut driver, &authority);
     for answered in 1.. {
         std::io::Write::write_all(&mut client.writer(), GET).unwrap();
