@@ -1,6 +1,6 @@
 //! Clients that flood a connection, or take its memory: frames as bytes over a socket.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -55,7 +55,10 @@ fn greeted(running: &Running) -> TcpStream {
 /// Reads a frame: its kind, stream and payload. Returns `None` at the end of the connection.
 fn next_frame(client: &mut TcpStream) -> Option<(u8, u32, Vec<u8>)> {
     let mut head = [0; 9];
-    client.read_exact(&mut head).ok()?;
+    if let Err(error) = client.read_exact(&mut head) {
+        assert_ne!(error.kind(), ErrorKind::WouldBlock, "no frame comes, and no end");
+        return None;
+    }
     let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
     client.read_exact(&mut payload).ok()?;
     Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
@@ -201,6 +204,31 @@ fn a_client_that_ignores_goaway_is_cut() {
     assert_eq!(goaway(&mut client), 0);
     is_cut_despite_requests(client);
     assert_eq!(drain.join().expect("no panic").expect("it ends well").cut, 0);
+}
+
+/// Regression test: a body that was refused later than a linger timeout after GOAWAY ended the connection while the client sent.
+#[test]
+fn a_late_refusal_of_a_body_reaches_its_client() {
+    let running = serve(Arc::new(Echo), |config| {
+        (config.linger_timeout, config.max_body) = (LINGER, 1000);
+        config.requests_per_connection = Some(1);
+    });
+    let mut client = greeted(&running);
+    client.write_all(&frame(HEADERS, END_HEADERS, 1, POST_FIELDS)).expect("it takes it");
+    while next_frame(&mut client).expect("the connection stands").0 != WINDOW_UPDATE {} // the request has begun
+    client.write_all(&frame(DATA, 0, 1, b"x")).expect("it takes it");
+    let ping = loop {
+        if let (PING, _, payload) = next_frame(&mut client).expect("the connection stands") {
+            break payload;
+        }
+    };
+    client.write_all(&frame(PING, 1, 0, &ping)).expect("it takes it");
+    thread::sleep(2 * LINGER);
+    for _ in 0..6 {
+        client.write_all(&frame(DATA, 0, 1, &[b'x'; 2000])).expect("the server reads on");
+        thread::sleep(LINGER);
+    }
+    while !matches!(next_frame(&mut client).expect("the answer comes"), (HEADERS, 1, _)) {}
 }
 
 /// Regression test: an evicted connection with a new request did not count as open, so any number passed `max_connections`.

@@ -174,6 +174,8 @@ impl Http2Connection {
             if let Poll::Ready(result) = Pin::new(&mut self.hyper).poll(cx) {
                 // The client may be sending, and a reset would take GOAWAY from it, and answers.
                 self.state = Http2State::Over(if result.is_ok() { Close::Leave } else { Close::Linger });
+            } else if self.is_left() {
+                self.state = Http2State::Over(Close::Linger); // nor the answer to a refused body, the rest of which may come
             }
             let mut state = connection.state();
             let events = std::mem::take(&mut state.events);
@@ -204,6 +206,13 @@ impl Http2Connection {
         self.connection.must_leave(Stage::Http2) || has_had_all() || self.connection.state().has_worn_keys()
     }
 
+    /// Whether the client, which was told to leave, has no request any more, and its time is over.
+    fn is_left(&self) -> bool {
+        self.waiting == Some(Http2Wait::Left)
+            && self.streams.open.load(Ordering::SeqCst) == 0
+            && self.deadline <= Instant::now()
+    }
+
     fn leave(&mut self) {
         Pin::new(&mut self.hyper).graceful_shutdown();
         self.state = Http2State::Leaving;
@@ -220,6 +229,7 @@ impl Http2Connection {
         } else if self.deadline <= now {
             match waiting {
                 Some(Http2Wait::Idle) => self.leave(),
+                Some(Http2Wait::Left) => {} // the next look ends it
                 _ => return Poll::Ready(()),
             }
         }
@@ -374,7 +384,7 @@ async fn answer_to(
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
     let read = async {
         let length = if has_body { body.size_hint().upper().unwrap_or(u64::MAX) } else { 0 };
-        let share = streams.body_share(length, STREAM_WINDOW).await?;
+        let share = streams.body_share(length).await?;
         service.read(parts, body, note).await.map(|(body, reservation)| (body, (reservation, share)))
     };
     let (body, reservation) = match within(deadline, read).await {

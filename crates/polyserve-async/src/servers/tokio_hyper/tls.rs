@@ -50,7 +50,7 @@ impl RequestState {
         let server = connection.server();
         if self.output.tls.is_none() {
             if sealed.first().is_some_and(|first| is_plain_http(*first)) {
-                server.count_failed_handshake(HandshakeFailure::PlainHttp, None, 0);
+                server.count_failed_handshake(HandshakeFailure::PlainHttp, connection.peer, 0);
                 self.input.refusal = Some(PLAIN_HTTP);
                 return Poll::Pending;
             }

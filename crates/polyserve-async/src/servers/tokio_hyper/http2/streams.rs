@@ -177,12 +177,12 @@ impl Streams {
     /// Waits until a body of at most `length` bytes has its share of the memory for bodies. A body beyond the server's limit
     /// takes the share of the largest, and is refused when it is read. The share is free again when it is dropped.
     ///
-    /// While the body waits, the client may send its first `window` bytes, which lie unread. They count towards the memory of the server.
+    /// While the body waits, the client may send the first bytes of its window, which lie unread. They count towards the memory of the server.
     ///
     /// # Errors
     ///
     /// Returns the answer if the body has to wait, and there is no memory for that.
-    pub(super) async fn body_share(&self, length: u64, window: u32) -> Result<Option<SemaphorePermit<'_>>, Reply> {
+    pub(super) async fn body_share(&self, length: u64) -> Result<Option<SemaphorePermit<'_>>, Reply> {
         let server = self.connection.server();
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(server.config.max_body);
         let units = u32::try_from(length.div_ceil(SHARE_UNIT)).unwrap_or(u32::MAX);
@@ -190,7 +190,7 @@ impl Streams {
             return Ok(Some(share)); // no body waits: what is free would be that body's
         }
         let (memory, mut unread) = (&server.http.memory, Reservation::default());
-        if !unread.try_set(memory, length.min(window as usize)) {
+        if !unread.try_set(memory, length.min(super::STREAM_WINDOW as usize)) {
             return Err(memory.refuse());
         }
         Ok(self.bodies.acquire_many(units).await.ok()) // the semaphore is never closed
