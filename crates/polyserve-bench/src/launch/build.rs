@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use polyserve::Shutdown;
@@ -15,6 +15,8 @@ use super::line_process::reader;
 
 /// The interval at which the stop signal is checked.
 const STOP_CHECK: Duration = Duration::from_millis(100);
+/// The time in which the last lines of a build that has ended are read.
+const LAST_LINES: Duration = Duration::from_secs(1);
 /// The number of output lines that are kept.
 const MAX_LINES: usize = 50;
 
@@ -67,7 +69,8 @@ fn collect(
     stop: &Shutdown,
 ) -> VecDeque<String> {
     let mut output = VecDeque::new();
-    loop {
+    let mut read_until = None;
+    while read_until.is_none_or(|until| Instant::now() < until) {
         match lines.recv_timeout(STOP_CHECK) {
             Ok(line) => {
                 spinner.set_message(format!("{notice}: {}", line.trim()));
@@ -76,18 +79,18 @@ fn collect(
                 }
                 output.push_back(line);
             }
-            Err(RecvTimeoutError::Disconnected) => return output,
-            Err(RecvTimeoutError::Timeout) => {
-                if stop.is_begun() {
-                    let _ = child.kill(); // fails if the child has ended
-                }
-                if child.try_wait().is_ok_and(|ended| ended.is_some()) {
-                    return output;
-                }
-            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if stop.is_begun() {
+            let _ = child.kill(); // fails if the child has ended
+        }
+        if read_until.is_none() && child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            read_until = Some(Instant::now() + LAST_LINES);
         }
         spinner.tick();
     }
+    output
 }
 
 /// Returns the first line that begins with `error`, or else the last line. The last line of the causes is appended.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use polyserve::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 
 use super::Launch;
 use crate::experiment::Absence;
@@ -109,9 +109,12 @@ impl LineProcess {
     /// Returns the exit status, if the process has ended. Its children are killed then: they would take the time of the next process,
     /// and hold the outputs open.
     pub(super) fn has_ended(&mut self) -> Option<ExitStatus> {
-        let status = self.child.try_wait().ok().flatten()?;
-        self.kill_group();
-        Some(status)
+        // Once the status is taken, the system may use the ID of the group again.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if waitid(WaitId::Pid(Pid::from_child(&self.child)), options).is_ok_and(|ended| ended.is_some()) {
+            self.kill_group();
+        }
+        self.child.try_wait().ok().flatten()
     }
 
     /// Kills the process and its children, and waits for the process.

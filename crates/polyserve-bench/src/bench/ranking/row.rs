@@ -73,7 +73,7 @@ pub struct RankingRow {
     pub name: String,
     /// Its role.
     pub role: Role,
-    /// Its rank, from 1, if it is ranked. Contestants without a difference share a rank.
+    /// Its rank, from 1, if it is ranked. Those with one rank do not differ from the first of them.
     pub rank: Option<usize>,
     /// Requests per second, relative to the first contestant; `None` for the first.
     pub of_first: Option<Compared>,

@@ -3,8 +3,8 @@
 //! The order is by throughput. With a goal for the p99, the contestants that meet it come first, then those of which it is too
 //! near to tell. If no contestant meets the goal, the order is by p99.
 //!
-//! Invariant: a contestant shares a rank with the baseline if and only if the table has no difference between them. Two other
-//! contestants differ by the ratio of their rounds. Cost: two or three estimates for each contestant.
+//! Invariant: a contestant that differs from the baseline, by the table, does not share its rank. Two other contestants differ by the
+//! ratio of their rounds. The sentence claims only differences that were found. Cost: two or three estimates for each contestant.
 
 use std::time::Duration;
 
@@ -86,8 +86,10 @@ impl Ranking {
             (Some(goal), Some(true)) => format!("of those that keep a p99 of {goal:?}, "),
             (None, _) => String::new(),
         };
-        let ties: Vec<String> = others.iter().filter(|row| row.rank == Some(1)).map(|row| row.name.clone()).collect();
-        let next = others.iter().find(|row| row.rank > Some(1) && row.meets_goal == first.meets_goal);
+        let alike = || others.iter().filter(|row| row.meets_goal == first.meets_goal);
+        let is_next = |row: &RankingRow| differ([first, row].map(|row| (row.role, row.throughput)), || row.of_first);
+        let ties: Vec<String> = alike().filter(|row| !is_next(row)).map(|row| row.name.clone()).collect();
+        let next = alike().find(|row| is_next(row));
         let served = match next.and_then(|next| Some((next, next.of_first?.estimate))) {
             Some((next, estimate)) => {
                 let Estimate { ratio, interval, .. } = inverted(estimate);

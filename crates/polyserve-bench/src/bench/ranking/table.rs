@@ -149,7 +149,10 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     match bands.throughput {
         Some(_) if ranking.stops_when_sure => writeln!(f, "{UNTIL_SURE}")?,
         Some(band) => {
-            writeln!(f, "ratio: throughput relative to the baseline. Contestants without a difference share a rank.")?;
+            writeln!(
+                f,
+                "ratio: throughput relative to the baseline. Those with one rank do not differ from the first of them."
+            )?;
             writeln!(f, "{}", verdict_note(band))?;
         }
         None => writeln!(f, "the baseline was not measured twice: no difference can be distinguished from noise")?,

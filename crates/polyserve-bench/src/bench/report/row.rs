@@ -24,7 +24,7 @@ pub struct BenchRow {
     pub cell: SweepCell,
     /// The role.
     pub role: Role,
-    /// The rank at the cell, from 1. Contestants without a difference share a rank. References have none.
+    /// The rank at the cell, from 1. Those with one rank do not differ from the first of them. References have none.
     pub rank: Option<usize>,
     /// The number of rounds.
     pub rounds: usize,
