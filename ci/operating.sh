@@ -7,7 +7,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/session.sh
 build_program
-examples=$(realpath "$programs/examples")
 command -v openssl >/dev/null || apt_install openssl
 
 # block FILE: prints the block of the page with this file name.
@@ -134,8 +133,8 @@ fi
 stop
 
 # `Request::peer`, as a service sees it.
-if [ -x "$nginx" ]; then
-    TCP_ADDRESS=127.0.0.1:0 POLYSERVE_TRUSTED_PROXIES=127.0.0.1 start "$examples/custom_service"
+if [ -x "$nginx" ] && [ -x "$programs/examples/custom_service" ]; then
+    TCP_ADDRESS=127.0.0.1:0 POLYSERVE_TRUSTED_PROXIES=127.0.0.1 start "$(realpath "$programs/examples/custom_service")"
     direct=$url port=$(free_port)
     block nginx.conf | sed "s/127\.0\.0\.1:8001/${url#http://}/; s/127\.0\.0\.1:8443/127.0.0.1:$port/" >"$tmp/nginx.conf"
     "$nginx" -p "$tmp" -c "$tmp/nginx.conf" -e "$tmp/proxy.log" -g "daemon off; pid $tmp/nginx.pid;" >"$tmp/proxy.log" 2>&1 &
@@ -222,7 +221,7 @@ steps first.toml >"$walk/first.toml"
 echo "from the sources to a server: ok"
 
 # The units start the server with the machine, and not with its first client only.
-if command -v systemctl >/dev/null; then
+if command -v systemctl >/dev/null || apt_install --no-install-recommends systemd; then
     units=$tmp/root/etc/systemd/system
     mkdir -p "$units"
     for unit in polyserve.socket polyserve.service; do
@@ -232,5 +231,5 @@ if command -v systemctl >/dev/null; then
     done
     echo "systemd: ok"
 else
-    echo "systemd: not run: there is no systemctl"
+    echo "systemd: not run: it cannot be installed"
 fi

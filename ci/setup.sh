@@ -22,4 +22,5 @@ command -v make >/dev/null || apt_install make || echo "make is needed for the f
 # The build of the etcd client needs protoc.
 { command -v protoc >/dev/null && [ -e /usr/include/google/protobuf/descriptor.proto ]; } ||
     apt_install protobuf-compiler libprotobuf-dev || echo "protoc is needed for the feature etcd" >&2
+command -v python3 >/dev/null || apt_install python3 || echo "python3 is needed for the tests" >&2
 command -v cargo >/dev/null || apt_install rustup || echo "Rust is needed: see the README" >&2

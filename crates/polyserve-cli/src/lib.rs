@@ -274,7 +274,8 @@ fn start_log(flag: Option<LevelFilter>, lines: Arc<LogLines>) -> Result<(), Misu
     Ok(())
 }
 
-/// Adds what the hook of the standard library prints. That hook blocks the thread if standard error is not read.
+/// Adds what the hook of the standard library prints. That hook blocks the thread if standard error is not read. If panics end the
+/// program, waits until the line is written, or until it is clear that it cannot be.
 fn report_panic(panic: &panic::PanicHookInfo<'_>, lines: &LogLines) {
     let thread = thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
@@ -282,5 +283,8 @@ fn report_panic(panic: &panic::PanicHookInfo<'_>, lines: &LogLines) {
     match backtrace.status() {
         BacktraceStatus::Captured => lines.add(format_args!("thread '{name}' {panic}\n{backtrace}")),
         _ => lines.add(format_args!("thread '{name}' {panic}")),
+    }
+    if cfg!(panic = "abort") {
+        lines.await_written();
     }
 }

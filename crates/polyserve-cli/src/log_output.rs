@@ -42,6 +42,8 @@ pub(crate) struct LogLines {
 #[derive(Debug, Default)]
 struct WaitingLines {
     text: Vec<u8>,
+    /// The thread writes those that it took last.
+    is_writing: bool,
     dropped: u64,
     has_ended: bool,
 }
@@ -71,7 +73,7 @@ impl LogOutput {
 impl Drop for LogOutput {
     fn drop(&mut self) {
         lock(&self.lines.waiting).has_ended = true;
-        self.lines.changed.notify_one();
+        self.lines.changed.notify_all();
         let _ = self.ended.recv_timeout(MAX_END);
     }
 }
@@ -90,7 +92,13 @@ impl LogLines {
         }
         waiting.text.extend_from_slice(line);
         drop(waiting);
-        self.changed.notify_one();
+        self.changed.notify_all();
+    }
+
+    /// Waits until no line waits any more, at most [`MAX_END`].
+    pub(crate) fn await_written(&self) {
+        let is_unwritten = |waiting: &mut WaitingLines| waiting.is_writing || !waiting.text.is_empty();
+        drop(self.changed.wait_timeout_while(lock(&self.waiting), MAX_END, is_unwritten));
     }
 
     /// Writes lines until the end. An error drops the lines that were taken last: a full disk may have room later.
@@ -105,8 +113,12 @@ impl LogLines {
     /// Waits for lines, and exchanges them for the empty `text`. Returns false after the end, if none is left.
     fn take(&self, text: &mut Vec<u8>) -> bool {
         let is_idle = |waiting: &mut WaitingLines| waiting.text.is_empty() && !waiting.has_ended;
-        let waiting = self.changed.wait_while(lock(&self.waiting), is_idle);
+        let mut waiting = lock(&self.waiting);
+        waiting.is_writing = false;
+        self.changed.notify_all();
+        let waiting = self.changed.wait_while(waiting, is_idle);
         let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        waiting.is_writing = true;
         std::mem::swap(&mut waiting.text, text);
         if waiting.dropped > 0 {
             text.extend_from_slice(format!("{DROPPED}{}\n", waiting.dropped).as_bytes());
@@ -130,6 +142,18 @@ impl Write for &LogLines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_can_be_awaited() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let log = LogOutput::start(writer).unwrap();
+        log.lines().add("last words");
+        log.lines().await_written();
+        let mut text = [0; 11];
+        rustix::io::ioctl_fionbio(&reader, true).unwrap();
+        io::Read::read_exact(&mut reader, &mut text).unwrap();
+        assert_eq!(&text, b"last words\n");
+    }
 
     #[test]
     fn lines_that_find_no_room_are_counted() {

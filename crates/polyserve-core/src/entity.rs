@@ -130,7 +130,7 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
         json::read(body)
     }
 
-    /// Drops a value that is not needed any more. A store calls it for a value that a put has replaced, when no lock is held. A type may
+    /// Drops a value that is not needed any more. A store may call it for a value that a put has replaced, when no lock is held. A type may
     /// keep one of its buffers for the next value that the thread reads, as [`Entity`] does.
     fn recycle(self) {}
 }

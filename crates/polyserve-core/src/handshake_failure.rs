@@ -25,7 +25,7 @@ pub enum HandshakeFailure {
     TimedOut,
     /// The memory budget had no room for it.
     Memory,
-    /// The connection ended before.
+    /// The connection ended before the handshake: the client has left or did not read, or a shutdown ended it.
     Closed,
 }
 

@@ -174,6 +174,7 @@ pub fn prefetch<T>(address: *const T) {
 /// let words = polyserve_sys::zeroed_words(1 << 22);
 /// assert_eq!((words.len(), words[1 << 21].load(Ordering::Relaxed)), (1 << 22, 0));
 /// ```
+#[cfg(target_pointer_width = "64")]
 pub fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
     const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
     // For a vector of zeros std asks the allocator for zeros, and writes nothing.
@@ -182,6 +183,12 @@ pub fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
     // by its documentation, and the same alignment, by the assertion. So the layout with which the new box frees the words is that of the
     // old one.
     unsafe { Box::from_raw(words as *mut [AtomicU64]) }
+}
+
+/// The same, for processors on which an `AtomicU64` may need a higher alignment than a `u64`: each word is written.
+#[cfg(not(target_pointer_width = "64"))]
+pub fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// Size in bytes of a huge page, of x86-64 and of most other processors, and its alignment.

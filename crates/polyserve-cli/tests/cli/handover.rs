@@ -335,13 +335,20 @@ fn the_process_that_asks_last_takes_over() {
     dir.write("file", "");
     let args = format!("serve --listen 127.0.0.1:0 --handover {dir}/handover.sock");
     let serving = Serving::start(polyserve(&args));
-    let mut hung = UnixStream::connect(dir.path("handover.sock")).expect("the socket is there");
-    hung.write_all(b"?").expect("it reads");
-    hung.read_exact(&mut [0; 9]).expect("it offers its listeners");
+    let asked = || {
+        let mut socket = UnixStream::connect(dir.path("handover.sock")).expect("the socket is there");
+        // Shorter than the 30 s, in which a process that does not go on kept the others out.
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("the timeout is not zero");
+        socket.write_all(b"?").expect("it reads");
+        socket.read_exact(&mut [0; 9]).expect("it offers its listeners");
+        socket
+    };
+    let (mut hung, _last) = (asked(), asked());
+    assert!(hung.write_all(b"!").is_err(), "the process is not waited for any more");
+    assert!(ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n").contains(" 404 "), "it was not handed over");
     let next = Serving::start(polyserve(&args));
     assert_eq!(next.addr, serving.addr);
     assert!(serving.end().0.success(), "it was handed over");
-    assert!(hung.write_all(b"!").is_err(), "the process is not waited for any more");
 }
 
 /// Regression test: the kernel shows no process id of another namespace, and that was undefined behaviour.

@@ -34,9 +34,11 @@ impl WordSegment {
     fn new(count: usize) -> Self {
         use polyserve_sys::{HUGE_PAGE, advise_huge_pages, zeroed_words};
 
-        let max_unused = HUGE_PAGE / size_of::<u64>();
+        // A small store has the first segment alone. It would take 2 MiB at once, if the system gives huge pages unasked.
+        let alignment = if count > Self::FIRST_WORDS { HUGE_PAGE } else { 4096 };
+        let max_unused = alignment / size_of::<u64>();
         let words = zeroed_words(max_unused + count);
-        let first = words.as_ptr().align_offset(HUGE_PAGE).min(max_unused);
+        let first = words.as_ptr().align_offset(alignment).min(max_unused);
         if count > Self::FIRST_WORDS {
             advise_huge_pages(&words[first..]);
         }

@@ -62,7 +62,7 @@ impl Collector for Families {
                 family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&value(counters), None)?;
             }
         }
-        for (name, help, reasons) in REFUSALS {
+        for (name, help, reasons) in COUNTERS_BY_REASON {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (server, counters) in &servers {
                 for (reason, count) in reasons(counters) {
@@ -212,7 +212,7 @@ const COUNTERS: [NamedCounter; 4] = [
 /// A counter of a server by reason: its name, its meaning, and its values.
 type NamedReasons = (&'static str, &'static str, fn(&Counters) -> Vec<(&'static str, u64)>);
 
-const REFUSALS: [NamedReasons; 3] = [
+const COUNTERS_BY_REASON: [NamedReasons; 3] = [
     ("polyserve_tls_handshake_failures", "TLS handshakes that have failed", |counters| {
         HandshakeFailure::ALL.map(HandshakeFailure::name).into_iter().zip(counters.failed_handshakes).collect()
     }),
