@@ -36,7 +36,7 @@
 //! as in `papaya`. A slow visit delays no writer. *Loses when* descriptions are longer, so that records lie apart: a get of an entity that
 //! is in no cache then waits for memory twice, and in `sharded` once. It loses to `papaya` when the record of a busy id lies apart. It
 //! loses when a store must give memory back. Figures: `docs/decisions/035-seqlock.md`; records: `stores-typed-cached`,
-//! `stores-typed-million`, `stores-many`.
+//! `stores-typed-million`.
 
 mod bucket;
 mod records;
