@@ -30,7 +30,7 @@ parts=(
     'percore 16|percore|percore-put|percore-rate|percore-low|percore-close --defer-accept|percore-hold'
     'tls 5|tls|tls-handshakes'
     'overload 14|overload-sleep'
-    'crowd 25|crowd-idle|crowd-slow --only pool_server,tokio_tcp,tokio_hyper --head-timeout 2s --body-timeout 2s --set mode.phase=3s'
+    'crowd 25|crowd-idle|crowd-slow --set contestants=["catalog:pool_server/sharded","catalog:tokio_tcp/sharded","catalog:tokio_hyper/sharded"] --head-timeout 2s --body-timeout 2s --set mode.phase=3s'
     'dispatch 5'
     'benches 8'
     'trial 61|trial-same|trial-slowed|trial-sure-same --set rounds=20|trial-sure-slowed'
