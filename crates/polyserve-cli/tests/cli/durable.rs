@@ -44,7 +44,8 @@ fn a_store_that_takes_no_writes_is_not_ready() {
     put(&serving, 1);
     until("the store is not ready", || ready().starts_with("HTTP/1.1 200 "));
     fs::rename(dir.path(""), moved.path("")).unwrap();
-    let reason = "The store takes no more writes: the directory or a file of the store was changed, moved, removed or replaced.";
+    let reason =
+        "The store takes no more writes: the directory or a file of the store was changed, moved, removed or replaced.";
     // The store looks at its directory once a second. On a busy machine a check may be over before it answers, for another reason.
     until("the store goes on", || {
         let answer = ready();
