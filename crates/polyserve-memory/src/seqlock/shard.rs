@@ -188,7 +188,7 @@ impl<E: Identifiable> VersionedShard<E> {
             let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
             let copy = CopiedWords::of([load(first), load(second), load(third), load(fourth)]);
             let length = lengths.of(slot);
-            if bucket.words.is_still(bucket.version) && has_copied_id::<E, _>(&copy, length, id) {
+            if bucket.words.is_still(bucket.version) && has_copied_id::<E, 4>(&copy, length, id) {
                 return Some(show_copied(id, &copy, length, show));
             }
         }
@@ -253,7 +253,7 @@ impl<E: Identifiable> VersionedShard<E> {
                 return Attempt::Conflict;
             }
             let length = lengths.of(slot);
-            if has_copied_id::<E, _>(copy, length, id) {
+            if has_copied_id::<E, N>(copy, length, id) {
                 return Attempt::Found(length);
             }
         }
@@ -294,7 +294,7 @@ impl<E: Identifiable> VersionedShard<E> {
         if !bucket.is_still(version) {
             return Some(Attempt::Conflict);
         }
-        has_copied_id::<E, _>(copy, length, id).then_some(Attempt::Found(length))
+        has_copied_id::<E, N>(copy, length, id).then_some(Attempt::Found(length))
     }
 
     /// Looks for `id` in the entries that `link` and the links after it lead to.
