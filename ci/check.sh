@@ -117,7 +117,7 @@ polyserve: polyserve-async polyserve-cluster polyserve-core polyserve-durable po
 polyserve-async: polyserve-core polyserve-serving
 polyserve-bench: polyserve polyserve-conformance polyserve-load polyserve-sys
 polyserve-benches: polyserve
-polyserve-cli: polyserve polyserve-bench polyserve-conformance polyserve-load
+polyserve-cli: polyserve polyserve-bench polyserve-conformance polyserve-load polyserve-sys
 polyserve-cluster: polyserve-core
 polyserve-conformance: polyserve-core polyserve-serving
 polyserve-core:
